@@ -16,6 +16,7 @@ class ModelEmbedKeywords(TypedDict, total=False):
     normalise: bool
     overlap: int | None
     precision: Literal["fp32", "bf16"]
+    projected: bool
     tokens: int | None
     standardise: str | Standardiser | None
 
@@ -27,6 +28,7 @@ class ModelVectorsKeywords(TypedDict, total=False):
     normalise: bool
     overlap: int | None
     precision: Literal["fp32", "bf16"]
+    projected: bool
     tokens: int | None
     standardise: str | Standardiser | None
     spans: Spans | Sequence[Spans] | None

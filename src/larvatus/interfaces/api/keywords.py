@@ -177,8 +177,8 @@ class CompareKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=False
 class EmbedFilesKeywords(TextKeywords, BulkKeywords, total=False):
     unit: Literal["token", "word", "span", "sentence", "document"]
     layers: str
-    pool: Literal["mean", "sum", "max", "first", "last", "cls"]
-    normalise: bool
+    pool: Literal["mean", "sum", "max", "first", "last", "cls"] | None
+    normalise: bool | None
     overlap: int | None
     precision: Literal["fp32", "bf16"]
     standardise: str | Path | None
@@ -410,6 +410,16 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     prefix: str
     label_words: Mapping[str, str]
     max_tokens: int | None
+    loss: Literal["multiple-negatives", "cosent", "triplet", "simcse", "distillation"] | None
+    normalise: bool | None
+    scale: float
+    symmetric: bool
+    margin: float
+    matryoshka: Sequence[int]
+    teacher: str | None
+    teacher_vectors: str | Path | None
+    vector_weight: float | None
+    similarity_weight: float
     group: str | None
     hold_out: bool
     watch: Callbacks
