@@ -4,7 +4,7 @@
 
     Matryoshka(inner=MultipleNegatives(), dimensions=(384, 192, 96))
 
-A model trained so may be cut to any of these sizes (`dimensions` of the server's /v1/embeddings). The full size should
+The vectors of a model trained so may be cut to any of these sizes and normalised again. The full size should
 be among them: vectors that are not cut would not be trained otherwise.
 """
 
