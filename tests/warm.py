@@ -202,6 +202,8 @@ def serve(connection: socket.socket, preload: str) -> dict[str, Any] | None:
             job = json.loads(message)
             pid = _fork_twice(connection, list(fresh), session=job["session"])
         except Exception as fault:
+            for handle in fresh:
+                os.close(handle)  # else whoever reads the other end waits for ever
             connection.send(json.dumps(repr(fault)).encode())
             continue
         if pid == 0:

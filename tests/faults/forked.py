@@ -125,7 +125,7 @@ def _warm_up() -> None:
     from larvatus.interfaces.cli.main import run
 
     for command in COMMANDS.values():
-        import_module(command.place.partition(":")[0])
+        import_module(command.module)
     import_module("torch._dynamo")  # which a forward pass would import
     for arguments in (["recipes", "show", "bert"], ["fill", "a [MASK]", "--model", "/nowhere/at all"]):
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(SystemExit):

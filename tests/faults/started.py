@@ -23,7 +23,7 @@ from larvatus.interfaces.cli.command_list import COMMANDS
 from tests.patience import WATCHDOG_S
 
 for command in COMMANDS.values():
-    import_module(command.place.partition(":")[0])  # what takes seconds
+    import_module(command.module)  # what takes seconds
 import_module("torch._dynamo")  # which a forward pass would import
 
 

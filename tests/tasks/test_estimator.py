@@ -183,7 +183,7 @@ def test_bad_settings_are_named(directory: str) -> None:
             TextClassifier(directory, **{**QUICK, **settings}).fit(TEXTS, CLASSES)
     with pytest.raises(NotFittedError, match="this TextClassifier is not fitted yet"):
         TextClassifier(directory).predict(["the"])
-    with pytest.raises(UsageError, match="write \\[text\\]"):
+    with pytest.raises(UsageError, match="not one text: \\[text\\]"):
         TextClassifier(directory).fit("the", ["x"])  # type: ignore[arg-type]
 
 

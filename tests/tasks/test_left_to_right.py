@@ -173,7 +173,7 @@ def test_lm_weight_is_refused_where_there_is_no_language_model(gpt, tmp_path, ti
     bert = save_tiny(tmp_path / "bert", tiny_model())
     with pytest.raises(UsageError, match="lm_weight keeps the language-model loss of a left-to-right model"):
         lv.finetune("classify", bert, train=CLASSES, out=tmp_path / "a", lm_weight=0.5)
-    with pytest.raises(UsageError, match="only the head does"):
+    with pytest.raises(UsageError, match="only the head is"):
         lv.finetune("classify", gpt, train=CLASSES, out=tmp_path / "b", lm_weight=0.5, trained="head")
     with pytest.raises(UsageError, match=r"lm_weight = -1"):
         lv.finetune("classify", gpt, train=CLASSES, out=tmp_path / "c", lm_weight=-1)

@@ -277,7 +277,7 @@ def test_what_is_not_finite_stops_before_the_update(parent: Bundle, value: float
 
     class AfterThree(Stop):
         @property
-        def asked(self) -> bool:
+        def requested(self) -> bool:
             return good.state.step == place
 
     good = start(parent, LabelledTexts(sequences, labels.copy()), config, batch=1, stop=AfterThree())

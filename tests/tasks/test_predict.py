@@ -310,7 +310,7 @@ def test_a_model_without_a_head_says_so_by_its_path(tmp_path: Path, tiny_model: 
 def test_a_model_is_called_with_one_text_or_many(model: Callable[[str], Model]) -> None:
     tagger = model("tag")
     assert tagger(["the", "the river"])[1].to_dict() == tagger("the river").to_dict()
-    with pytest.raises(UsageError, match="write \\[text\\]"):
+    with pytest.raises(UsageError, match="not one text: \\[text\\]"):
         TaskPredictor(load_bundle(model("tag").bundle.path), PredictOptions()).predict("the")
 
 

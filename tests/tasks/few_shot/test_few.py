@@ -81,8 +81,8 @@ def test_soft_labels_are_those_of_the_paper() -> None:
     ("settings", "said"),
     [
         ({"methods": ("tun",)}, "did you mean tune?"),
-        ({"k": 0, "methods": ("pet",)}, "want examples"),
-        ({"k": 0, "baseline": "finetune"}, "wants examples"),
+        ({"k": 0, "methods": ("pet",)}, "need examples"),
+        ({"k": 0, "baseline": "finetune"}, "needs examples"),
     ],
 )
 def test_settings_that_do_not_go_together(settings: dict[str, Any], said: str) -> None:

@@ -58,7 +58,7 @@ def test_row_29_the_text_that_did_it_is_left_out_after_a_resume_too(run_small: A
 
 
 def test_row_29_the_third_leap_ends_the_run(run_small: Any, tmp_path: Path) -> None:
-    with ruined_at(5, by_text=False), pytest.raises(NumericsError, match=r"the loss leapt from .* after 2 rollbacks"):
+    with ruined_at(5, by_text=False), pytest.raises(NumericsError, match=r"the loss spiked from .* after 2 rollbacks"):
         run_small("run", steps=8, save_every=4)
     assert steps_of(tmp_path / "run") == [1, 2, 3, 4, *[5, 6] * 3]
     newest = newest_checkpoint(tmp_path / "run", pytest.fail)

@@ -1,18 +1,20 @@
-"""The loader: batches whose order and content are a function of (seed, epoch, position) only.
+"""The pretraining data loader: batches whose order and content depend only on (seed, epoch, position).
 
     loader = Loader(corpus, packing=SentencePairsConfig(), length=128, corruption=mask, tokens=65_536, seed=1)
-    for batch, cursor in loader.steps():     # the cursor is where the next step begins: steps(cursor) resumes there
+    for batch, cursor in loader.steps():     # `steps(cursor)` resumes with the step after this batch
         …
 
-Each epoch permutes the chunks of the corpus and takes them in blocks of about two million tokens (where languages are
-mixed, `mixture.py` decides which parts of which chunks). A block is packed, its sequences are shuffled and corrupted,
-all in one worker; a sequence is identified by (epoch, block, place in the block), and every random choice about it
-depends on that name. Steps of `tokens` tokens are cut from the row of blocks in this process, by lengths only and
-across blocks and epochs, so each is full and neither workers nor a resume can change any.
+A *chunk* is the unit in which the corpus is stored, a *block* is about two million tokens of chunks, and a *step* is
+the batch of one optimizer update. Each epoch permutes the chunks and groups them into blocks (if languages are mixed,
+`mixture.py` selects the parts of chunks). One worker packs a block into sequences, shuffles and corrupts them. Every
+random choice about a sequence depends only on the seed and on its key (epoch, block, index in the block). The main
+process joins the blocks end to end and cuts them into steps of at most `tokens` tokens. It looks only at the lengths of
+sequences, and a step may cross blocks and epochs. So every step is full, and neither the number of workers nor a resume
+changes it.
 
-Of several ranks each lays out and corrupts only its own microbatches. All ranks cut the same step into the same
-microbatches, a multiple of the ranks where there are enough sequences, and deal them out in turn. So a share is, bit by
-bit, what the whole step has there.
+With several ranks, all ranks cut a step into the same microbatches, whose number is a multiple of the number of ranks
+if there are enough sequences. Rank r of R takes microbatches r, r + R, r + 2R, … and assembles and corrupts only those.
+They are bit-identical to the same sequences of the whole step.
 """
 
 from __future__ import annotations
@@ -45,29 +47,33 @@ from larvatus.data.corpus.store import Corpus
 __all__ = ["CorruptionFunction", "Cursor", "Loader", "LoaderOptions", "RankAssignment", "RankShare", "plan_blocks"]
 
 BLOCK_TOKENS = 1 << 21
+"""Tokens of corpus text in a block, approximately."""
 _WHAT, _FIX = "a loader worker", "the run continues from its last checkpoint with --resume"
 BlockTask = tuple[int, int, list[ChunkPart], int]
-"""A block to make: epoch, number, text, and how much text comes before it."""
+"""A block to make: epoch, block number, chunk parts, and the tokens of text before it (earlier epochs included)."""
 Task = list[list[tuple[BlockOutline, int]]]
-"""Microbatches, each as stretches of blocks with the place in its block where each begins."""
+"""Microbatches to read: for each, its parts of blocks and the index of each part's first sequence in its block."""
 Content = TypeVar("Content")
+"""What is known of a block: its batch (`TrainingBatch`) or only its outline (`BlockOutline`)."""
 
 
 class Cursor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The sequence that comes next; all that a resume needs."""
+    """Position of the next sequence to read: the only loader state that a checkpoint stores."""
 
     epoch: int = 0
     block: int = 0
+    """Block of the epoch, from 0."""
     sequence: int = 0
+    """Sequence of the block, from 0."""
 
 
 class LoadedBlock(NamedTuple, Generic[Content]):
-    """A block in its place: what it holds, and how long its sequences are."""
+    """A block with its epoch, its number in the epoch and the lengths of its sequences."""
 
     epoch: int
     block: int
     content: Content
-    lengths: Ints
+    lengths: Ints  # [sequences] in tokens
 
 
 class SequenceRange(NamedTuple, Generic[Content]):
@@ -81,56 +87,67 @@ class SequenceRange(NamedTuple, Generic[Content]):
 def cut_steps(
     blocks: Iterator[LoadedBlock[Content]], first: int, budget: int
 ) -> Iterator[tuple[list[SequenceRange[Content]], Cursor]]:
-    """Cut the row of blocks into steps of whole sequences within the budget; a step may take from several blocks."""
-    stretches: list[SequenceRange[Content]] = []
-    room = budget
+    """Cut blocks into steps of whole sequences; yield the ranges of each step and the cursor of the next step.
+
+    `first` is the first sequence to read of the first block, and `budget` the most tokens of a step. A step may take
+    sequences from several blocks.
+    """
+    ranges: list[SequenceRange[Content]] = []
+    tokens_left = budget
     for epoch, block, content, lengths in blocks:
         edge = edges(lengths)
         while first < len(lengths):
-            last = int(np.searchsorted(edge, edge[first] + room, side="right")) - 1
+            last = int(np.searchsorted(edge, edge[first] + tokens_left, side="right")) - 1
             if last > first:
-                stretches.append(SequenceRange(content, first, last))
-                room -= int(edge[last] - edge[first])
+                ranges.append(SequenceRange(content, first, last))
+                tokens_left -= int(edge[last] - edge[first])
                 first = last
             if first < len(lengths):  # the next sequence does not fit: the step is full
-                yield stretches, Cursor(epoch, block, first)
-                stretches, room = [], budget
-        first = 0  # what room is left goes to the next block
+                yield ranges, Cursor(epoch, block, first)
+                ranges, tokens_left = [], budget
+        first = 0  # the next block fills the rest of the step
 
 
 @dataclass(frozen=True)
 class RankAssignment:
-    """Which rank this is, of how many."""
+    """Assigns microbatches to `count` ranks in turn; `rank` is this one, from 0."""
 
     rank: int
     count: int
 
     def takes(self, item: int) -> bool:
+        """Whether this rank computes microbatch number `item` of a step."""
         return item % self.count == self.rank
 
 
 @dataclass(frozen=True, eq=False)
 class StepPlan:
-    """A step by its borders: which sequences of which blocks."""
+    """The sequences of a step, as ranges of blocks, before any token is read."""
 
-    stretches: Sequence[SequenceRange[BlockOutline]]
+    ranges: Sequence[SequenceRange[BlockOutline]]
 
     @cached_property
     def lengths(self) -> Ints:
-        return np.concatenate([outline.lengths[first:last] for outline, first, last in self.stretches])
+        """[sequences] tokens of each sequence of the step."""
+        return np.concatenate([outline.lengths[first:last] for outline, first, last in self.ranges])
 
     def runs(self, budget: int, count: int) -> list[tuple[int, int]]:
-        """The microbatches of the whole step, in sequences."""
+        """The microbatches of the whole step, each as its sequences (first, last + 1).
+
+        A microbatch has about `budget` tokens. The number of microbatches is a multiple of `count` if there are enough
+        sequences.
+        """
         return even_runs(edges(self.lengths), budget, count)
 
     def tasks(self, budget: int, deal: RankAssignment) -> Task:
-        """What a rank reads of it."""
+        """The microbatches that one rank reads."""
         runs = enumerate(self.runs(budget, deal.count))
-        return [list(self._stretches(*run)) for item, run in runs if deal.takes(item)]
+        return [list(self._block_parts(*run)) for item, run in runs if deal.takes(item)]
 
-    def _stretches(self, first: int, last: int) -> Iterator[tuple[BlockOutline, int]]:
-        before = 0
-        for outline, begin, end in self.stretches:
+    def _block_parts(self, first: int, last: int) -> Iterator[tuple[BlockOutline, int]]:
+        """Sequences first … last − 1 of the step: each part of a block, with its first sequence in that block."""
+        before = 0  # sequences of the step in earlier ranges
+        for outline, begin, end in self.ranges:
             low, high = max(first, before), min(last, before + end - begin)
             if low < high:
                 yield outline.cut(begin + low - before, begin + high - before), begin + low - before
@@ -139,15 +156,16 @@ class StepPlan:
 
 @dataclass(frozen=True, eq=False)
 class RankShare:
-    """A step of which one rank has its own microbatches."""
+    """One rank's microbatches of a step."""
 
     plan: StepPlan
     microbatch: int
+    """Tokens of a microbatch, approximately."""
     deal: RankAssignment
     batches: Sequence[TrainingBatch[Ints]]
     """Microbatches of this rank."""
     read: Callable[[Task], Sequence[TrainingBatch[Ints]]]
-    """Reads others, where memory ran out and the step is cut again."""
+    """Reads the step again in smaller microbatches after an out-of-memory error."""
 
     @property
     def size(self) -> int:
@@ -155,15 +173,20 @@ class RankShare:
         return int(self.plan.lengths.sum())
 
     def split(self, budget: int, multiple: int) -> list[TrainingBatch[Ints] | None]:
-        """The microbatches of the whole step; None in place of those of other ranks."""
+        """The microbatches of the whole step, with None for those of other ranks.
+
+        Args:
+            budget: Tokens of a microbatch, approximately.
+            multiple: The number of microbatches is a multiple of this if there are enough sequences.
+        """
         batches = self.batches if budget == self.microbatch else self.read(self.plan.tasks(budget, self.deal))
         items, mine = range(len(self.plan.runs(budget, multiple))), iter(batches)
         return [next(mine) if self.deal.takes(item) else None for item in items]
 
 
 def read_share(maker: BlockMaker, task: Task) -> list[TrainingBatch[Ints]]:
-    """The microbatches of a task."""
-    return [TrainingBatch.join([maker.sequences(outline, first) for outline, first in stretches]) for stretches in task]
+    """Assemble and corrupt the microbatches of a task."""
+    return [TrainingBatch.join([maker.sequences(outline, first) for outline, first in parts]) for parts in task]
 
 
 def _make(maker: BlockMaker, task: BlockTask) -> TrainingBatch[Ints]:
@@ -175,6 +198,19 @@ def _outline(maker: BlockMaker, task: BlockTask) -> BlockOutline:
 
 
 class Loader:
+    """Reads a corpus in steps for training, or once through for evaluation.
+
+    Args:
+        corpus: Tokenized text in shards.
+        packing: How sentences are packed into sequences.
+        length: Longest sequence, in tokens, with its special tokens.
+        corruption: Masks or replaces tokens and adds the targets; None leaves the text as it is.
+        tokens: Most tokens of a step; in `evaluation`, of a batch.
+        seed: Of the order of chunks and of packing.
+        workers: Processes that make blocks; 0 makes them in this process.
+        reading: Which text is read, in which order.
+    """
+
     block_tokens = BLOCK_TOKENS
 
     def __init__(
@@ -199,8 +235,8 @@ class Loader:
             check_chunk_languages(str(corpus.path), corpus.chunks, corpus.manifest.languages)
         if language is not None and language not in corpus.manifest.languages:
             raise DataError(f"{corpus.path} has no text in {language!r}; it has {', '.join(corpus.manifest.languages)}")
-        self._corpus, self._tokens, self._count = corpus, tokens, workers
-        self._under_way: list[Workers[BlockMaker, Any, Any]] = []
+        self._corpus, self._tokens, self._worker_count = corpus, tokens, workers
+        self._running: list[Workers[BlockMaker, Any, Any]] = []
         self._maker = BlockMaker(
             path=corpus.path,
             template=corpus.tokenizer.template,
@@ -213,56 +249,63 @@ class Loader:
         )
 
     def steps(self, cursor: Cursor = Cursor()) -> Iterator[tuple[TrainingBatch[Ints], Cursor]]:
-        """Step batches without end from `cursor` on, each with the cursor of the next."""
-        self._refuse_too_little()
+        """Endless (batch, cursor) pairs from `cursor` on; each pair has the cursor of the step after its batch."""
+        self._check_enough_text()
         return self._steps(cursor)
 
     def _steps(self, cursor: Cursor) -> Iterator[tuple[TrainingBatch[Ints], Cursor]]:
-        with self._workers_of(self._count, _make) as workers:
-            tasks = _Tasks(self._maker, self._corpus, cursor)
-            rows = (tasks.row(batch, batch.tokens.lengths) for batch in workers.map(tasks))
-            for stretches, after in cut_steps(rows, cursor.sequence, self._tokens):
-                yield TrainingBatch.join([batch.cut(first, last) for batch, first, last in stretches]), after
+        with self._start_workers(self._worker_count, _make) as workers:
+            tasks = _BlockTasks(self._maker, self._corpus, cursor)
+            blocks = (tasks.identify(batch, batch.tokens.lengths) for batch in workers.map(tasks))
+            for ranges, after in cut_steps(blocks, cursor.sequence, self._tokens):
+                yield TrainingBatch.join([batch.cut(first, last) for batch, first, last in ranges]), after
 
     def shares(
         self, cursor: Cursor, deal: RankAssignment, microbatch: Callable[[], int]
     ) -> Iterator[tuple[RankShare | TrainingBatch[Ints], Cursor]]:
-        """The same steps, of each what one of several ranks reads, cut into microbatches.
+        """The steps of `steps`, but of each only the microbatches of one rank.
 
-        Where it is a matter of chance how long sequences are, nobody knows where a step ends before all of it is
-        corrupted: then steps come whole.
+        If corruption changes the lengths of sequences at random, a step's end is known only after all of it is
+        corrupted. Every rank then gets whole steps, as from `steps`.
+
+        Args:
+            cursor: Where the first step begins.
+            deal: Which microbatches this rank takes.
+            microbatch: Returns the current tokens of a microbatch, which fall when memory runs out.
         """
-        self._refuse_too_little()
+        self._check_enough_text()
         return self._shares(cursor, deal, microbatch) if self._maker.knows_lengths else self._steps(cursor)
 
     def _shares(
         self, cursor: Cursor, deal: RankAssignment, microbatch: Callable[[], int]
     ) -> Iterator[tuple[RankShare, Cursor]]:
-        """One group of workers says where sequences begin and end, the other reads what is this rank's."""
-        planners = -(-self._count // 4)
-        waiting: deque[tuple[StepPlan, int, Cursor]] = deque()
+        """A quarter of the workers outline blocks (borders and lengths); the others read this rank's microbatches."""
+        planners = -(-self._worker_count // 4)
+        readers = max(self._worker_count - planners, min(self._worker_count, 1))
+        planned: deque[tuple[StepPlan, int, Cursor]] = deque()  # steps that are being read, oldest first
         with (
-            self._workers_of(planners, _outline) as planning,
-            self._workers_of(max(self._count - planners, min(self._count, 1)), read_share) as reading,
+            self._start_workers(planners, _outline) as planning,
+            self._start_workers(readers, read_share) as reading,
         ):
-            tasks = _Tasks(self._maker, self._corpus, cursor)
-            rows = (tasks.row(outline, outline.lengths) for outline in planning.map(tasks))
+            tasks = _BlockTasks(self._maker, self._corpus, cursor)
+            blocks = (tasks.identify(outline, outline.lengths) for outline in planning.map(tasks))
 
-            def to_read() -> Iterator[Any]:
-                for stretches, after in cut_steps(rows, cursor.sequence, self._tokens):
-                    waiting.append((StepPlan(stretches), microbatch(), after))
-                    yield waiting[-1][0].tasks(waiting[-1][1], deal)
+            def read_tasks() -> Iterator[Task]:
+                for ranges, after in cut_steps(blocks, cursor.sequence, self._tokens):
+                    plan, budget = StepPlan(ranges), microbatch()
+                    planned.append((plan, budget, after))
+                    yield plan.tasks(budget, deal)
 
-            for batches in reading.map(to_read()):
-                plan, budget, after = waiting.popleft()
+            for batches in reading.map(read_tasks()):
+                plan, budget, after = planned.popleft()
                 yield RankShare(plan, budget, deal, batches, lambda task: read_share(self._maker, task)), after
 
-    def _workers_of(self, count: int, function: Any) -> Workers[BlockMaker, Any, Any]:
+    def _start_workers(self, count: int, function: Any) -> Workers[BlockMaker, Any, Any]:
         workers: Workers[BlockMaker, Any, Any] = Workers(count, lambda: self._maker, function, what=_WHAT, fix=_FIX)
-        self._under_way.append(workers)
+        self._running.append(workers)
         return workers
 
-    def _refuse_too_little(self) -> None:
+    def _check_enough_text(self) -> None:
         if self._corpus.tokens < self._tokens:
             raise DataError(
                 f"{self._corpus.path} has {self._corpus.tokens:,} tokens, and one step takes {self._tokens:,}; "
@@ -270,7 +313,10 @@ class Loader:
             )
 
     def evaluation(self, limit_tokens: int | None = None) -> Iterator[TrainingBatch[Ints]]:
-        """Each sequence once, in a fixed order, in batches within the token budget; up to `limit_tokens` in all."""
+        """Each sequence once, in a fixed order, in batches of at most `tokens` tokens; `limit_tokens` in all.
+
+        The first sequence is read even if it is longer than `limit_tokens`. None reads all.
+        """
         left = limit_tokens
         plan = self._maker.plan(self._corpus, 0)
         for block, chunks in enumerate(plan):
@@ -284,21 +330,21 @@ class Loader:
                 return
 
     def plan(self, epoch: int) -> list[list[ChunkPart]]:
-        """The chunks of each block of an epoch, or stretches of them."""
+        """For each block of an epoch, its chunks or parts of chunks."""
         return self._maker.plan(self._corpus, epoch)
 
     def close(self) -> None:
-        """End the workers, from any thread: who waits for one of them gets an error."""
-        for workers in self._under_way:
+        """End the workers. Any thread may call this; a thread that waits for a worker gets an error."""
+        for workers in self._running:
             workers.close()
 
 
-class _Tasks:
-    """Block after block from the cursor's on, without end; remembers the names of those under way."""
+class _BlockTasks:
+    """Endless block tasks from the cursor's block on. Keeps the (epoch, block) of tasks whose result is pending."""
 
     def __init__(self, maker: BlockMaker, corpus: Corpus, cursor: Cursor) -> None:
         self._maker, self._corpus, self._cursor = maker, corpus, cursor
-        self._names: deque[tuple[int, int]] = deque()
+        self._pending: deque[tuple[int, int]] = deque()
 
     def __iter__(self) -> Iterator[BlockTask]:
         epoch, first = self._cursor.epoch, self._cursor.block
@@ -308,10 +354,10 @@ class _Tasks:
                 raise DataError(f"{self._corpus.path} has no block {first}: {self._cursor} belongs to another corpus")
             before = edges(np.array([tokens_of(parts) for parts in plan])).tolist()
             for block in range(first, len(plan)):
-                self._names.append((epoch, block))
+                self._pending.append((epoch, block))
                 yield epoch, block, plan[block], epoch * before[-1] + before[block]
             epoch, first = epoch + 1, 0
 
-    def row(self, content: Any, lengths: Ints) -> LoadedBlock[Any]:
-        """What came of the oldest task that is not yet answered."""
-        return LoadedBlock(*self._names.popleft(), content, lengths)
+    def identify(self, content: Any, lengths: Ints) -> LoadedBlock[Any]:
+        """Give the result of the oldest pending task its epoch and block; workers return results in task order."""
+        return LoadedBlock(*self._pending.popleft(), content, lengths)

@@ -195,7 +195,7 @@ COMMANDS = {
         "Write vectors of the words, sentences or documents of a corpus to a file. After a kill: --resume.",
     ),
     "search": CommandEntry(
-        "larvatus.interfaces.cli.commands.search:app",
+        "search:app",
         _VECTORS,
         "Find the passages of documents that answer a question. With a QUESTION, the command is `ask`.",
     ),

@@ -1,13 +1,16 @@
-"""Pretraining's use of the loop: phases, steps looked at one later, held-out scores along the way, checkpoints.
+"""The pretraining loop: phases, steps, held-out evaluation, checkpoints, and rollback after a loss spike.
 
     progress = Pretraining(recipe=recipe, progress=Progress(steps=1_000), stepper=stepper, …).run()
 
-What decides the result is in the recipe, the corpus and the seed; what changes over time is in `progress`.
+`engine/loop.py` calls the methods of `Pretraining`: `fetch`, `step`, `read`, `evaluate`, `record` and `save`. The loss
+of a step is read only after the next step is launched, so that the GPU does not wait for the host. Recipe, corpus and
+seed determine the result; `progress` is the state that changes during the run and that a checkpoint stores.
 """
 
 from __future__ import annotations
 
 import atexit
+import itertools
 import queue
 import statistics
 import threading
@@ -37,46 +40,49 @@ from larvatus.training.pretraining.step import PreparedStep, Step, Stepper, Step
 
 T = TypeVar("T")
 JOIN_S = 2.0
+"""Seconds that `prefetch` waits for its thread when it is closed."""
 END_S = 600.0
-"""How long the end of Python waits for a thread that is still making a block."""
+"""Seconds that Python waits at exit for a `prefetch` thread that is still making a block."""
 SPIKE_FACTOR = 5.0
-"""A loss this many times the usual one is a spike."""
+"""A spike is a loss of more than this many times the median of the last steps …"""
 MIN_RISE = 1.0
-"""And how far above it, at least: small losses of small batches leap all the time."""
+"""… and of more than this above it: small losses of small batches vary by large factors."""
 SPIKE_WINDOW = 64
-"""Steps whose median is the usual loss."""
+"""Steps over which the median is taken."""
 MIN_STEPS = 16
-"""Steps that must have been seen before anything is usual."""
+"""Steps that the median needs; before that, no loss counts as a spike."""
 MAX_ROLLBACKS = 2
-"""Rollbacks of one run, after which it ends."""
+"""Rollbacks of one run; the next spike ends it."""
 
 
 @dataclass(kw_only=True)
 class Pretraining:
-    """What the steps of a run call, and how far they have come."""
+    """A pretraining run: the parts that its steps call, and its progress."""
 
     recipe: Recipe
     runtime: Runtime
     ranks: Ranks
     stepper: Stepper
     loader: Callable[[int], Loader]
-    """The loader of a phase."""
+    """Returns the loader of a phase, by the number of the phase from 0."""
     held_out: Callable[[int], HeldOutScores | None]
-    """Held-out scores at the length of a phase."""
+    """Evaluates on held-out text at the sequence length of a phase; None if there is no held-out text."""
     checkpoint: Callable[[Progress], None]
     """Writes a checkpoint."""
     back: Callable[[], Progress | None]
-    """Puts weights and moments back to the newest checkpoint, and returns its progress; None where there is none."""
+    """Restores weights and optimizer state from the newest checkpoint; returns its progress, or None without one."""
     monitor: Monitor | None
-    """None on all ranks but the main one, which reports."""
+    """Reports progress on the main rank; None on all others."""
     evaluates: bool
-    """Whether this rank evaluates: the main one, or all where each has a part of the weights."""
+    """Whether this rank evaluates: only the main one, or all if the weights are sharded."""
     stop: Stop
     evaluate_every: int
+    """Steps between evaluations."""
     save_every: int
+    """Steps between checkpoints."""
     progress: Progress
     deadline: float | None = None
-    """When it must end, with fewer steps if need be; only for a single process."""
+    """`time.monotonic()` by which the run must end, with fewer steps if necessary; only for a single process."""
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.progress.seconds)
@@ -85,23 +91,23 @@ class Pretraining:
         self._batches: Generator[tuple[PreparedStep, Cursor], None, None] | None = None
         self._fetched: tuple[PreparedStep, Cursor] | None = None
         self._waited = 0.0
-        self._ends = _ends(self.recipe, self.progress.steps)
+        self._phase_ends = _phase_ends(self.recipe, self.progress.steps)
         self._unread: list[StepReport] = []
-        """The step that was launched and not yet looked at."""
+        """The step that was launched last, if its losses have not been read yet."""
         self._spikes, self._rollbacks = SpikeDetector(), 0
         self._spiked: str | None = None
-        """What there is to say of a loss that leapt, until it is mended."""
+        """Description of a loss spike, until the run is rolled back."""
         self._skipped: dict[int, Cursor] = {}
-        """Cursors at which phases continue after a rollback."""
+        """Cursor at which each phase continues after a rollback, by phase."""
 
     def run(self) -> Progress:
-        """From `progress` to the last step."""
+        """Train from `progress` to the last step. Raises `Preempted` after a signal, with a checkpoint saved."""
         try:
             if not run_loop(self, stop=self.stop, ranks=self.ranks):
                 with self.stop.noting():
-                    left = self._left()
-                    left.on_all_ranks = True
-                    raise left
+                    preempted = self._preempted()
+                    preempted.on_all_ranks = True
+                    raise preempted
         finally:
             self._close()
         return self.progress
@@ -120,10 +126,13 @@ class Pretraining:
         return self.finished or self.progress.step % self.save_every == 0
 
     def fetch(self) -> bool:
-        """The batch of the next step; a phase reads the corpus from the start, in an order of its own."""
+        """Get the batch of the next step; False if a stop was requested meanwhile.
+
+        A new phase opens its own loader and reads the corpus from the start, in its own random order.
+        """
         if self._spiked is not None:
             self._roll_back(self._spiked)
-        phase = next(number for number, end in enumerate(self._ends) if self.progress.step < end)
+        phase = next(number for number, end in enumerate(self._phase_ends) if self.progress.step < end)
         if phase != self.progress.phase:
             self._close()
             self.progress = msgspec.structs.replace(
@@ -131,23 +140,25 @@ class Pretraining:
             )
         if self._batches is None:
             loader = self.loader(phase)
-            steps = self._ready(self.stepper.read(loader, self.progress.cursor), limit=self.recipe.phases[phase].length)
-            self._batches = prefetch(steps, leave=self._may_leave, close=loader.close)
+            steps = self._prepared(
+                self.stepper.read(loader, self.progress.cursor), limit=self.recipe.phases[phase].length
+            )
+            self._batches = prefetch(steps, leave=self._may_stop, close=loader.close)
         began = time.monotonic()
         self._fetched = next(self._batches, None)
         self._waited = time.monotonic() - began
         return self._fetched is not None
 
-    def _ready(
+    def _prepared(
         self, steps: Iterator[tuple[Step, Cursor]], *, limit: int
     ) -> Generator[tuple[PreparedStep, Cursor], None, None]:
-        """Steps on their device: this runs on the thread of `prefetch`."""
+        """Steps whose tensors are on the device; runs on the thread of `prefetch`."""
         with closing(steps) if isinstance(steps, Generator) else nullcontext():
             for batch, cursor in steps:
                 yield self.stepper.prepare(batch, limit=limit), cursor
 
-    def _may_leave(self) -> bool:
-        """Whether to stop between two steps, before all ranks have agreed on it: not where others would wait."""
+    def _may_stop(self) -> bool:
+        """Whether to stop while waiting for a batch. With several ranks all must agree first, so the answer is no."""
         return self.stop.requested and self.ranks.count == 1
 
     def _close(self) -> None:
@@ -156,13 +167,14 @@ class Pretraining:
             self._batches = None
 
     def step(self) -> None:
+        """Launch the next update, then read the losses of the one before."""
         assert self._fetched is not None
-        recipe, progress, (ready, cursor) = self.recipe, self.progress, self._fetched
+        recipe, progress, (batch, cursor) = self.recipe, self.progress, self._fetched
         began, self._fetched = time.monotonic(), None
         rate = learning_rate(recipe.schedule, recipe.optimizer.rate, step=progress.step, steps=progress.steps)
-        report = self.stepper.launch(ready, step=progress.step, rate=rate)
-        self.read()  # the step before this one, while this one is under way
-        report.waits(self._waited, beside=time.monotonic() - began)
+        report = self.stepper.launch(batch, step=progress.step, rate=rate)
+        self.read()  # the step before this one, while this one runs
+        report.waits(self._waited, rest=time.monotonic() - began)
         self._unread.append(report)
         self.progress = msgspec.structs.replace(
             progress,
@@ -176,14 +188,15 @@ class Pretraining:
             self._shorten(self._deadline.steps(self.progress.step, progress.steps))
 
     def _shorten(self, steps: int) -> None:
+        """Lower the number of steps of the run to meet the deadline."""
         if steps < self.progress.steps:
             self.progress = msgspec.structs.replace(self.progress, steps=steps)
-            self._ends = _ends(self.recipe, steps)
+            self._phase_ends = _phase_ends(self.recipe, steps)
             if self.monitor:
                 self.monitor.steps = steps
 
     def read(self) -> None:
-        """Check and show the step that was launched last."""
+        """Check and report the step that was launched last, unless that is done."""
         while self._unread:
             report = self._unread.pop()
             self._check(report)
@@ -191,17 +204,23 @@ class Pretraining:
                 self.monitor.step(report)
 
     def _check(self, report: StepReport) -> None:
-        """Refuse what is not finite, on all ranks at once: losses are sums over them. Take note of one that leaps."""
+        """Raise `NumericsError` if a loss or gradient is not finite; note a loss spike.
+
+        Losses are summed over ranks, so all ranks decide alike.
+        """
         try:
             with waiting():
                 report.check()
         except NumericsError as fault:
             raise blame_ranks(fault, self.ranks, mine=not report.is_mine_finite) from None
-        if (usual := self._spikes.look(report.loss)) is not None and self._spiked is None:
-            self._spiked = f"step {report.step + 1:,}: the loss leapt from {usual:.3g} to {report.loss:.3g}"
+        if (median := self._spikes.look(report.loss)) is not None and self._spiked is None:
+            self._spiked = f"step {report.step + 1:,}: the loss spiked from {median:.3g} to {report.loss:.3g}"
 
     def _roll_back(self, spike: str) -> bool:
-        """Go on from the newest checkpoint, if any, with the text after the leap; the third time it is no accident."""
+        """Continue from the newest checkpoint with the text after the spike; False if there is no checkpoint.
+
+        Text that was read between the checkpoint and the spike is skipped. The third spike ends the run.
+        """
         self._spiked = None
         if self._rollbacks == MAX_ROLLBACKS:
             raise blame_ranks(
@@ -215,10 +234,10 @@ class Pretraining:
         reached, before = self.progress, self.back()
         check_ranks_agree(
             self.ranks, {"the newest checkpoint": before.step if before else None}
-        )  # and none reads it any longer
+        )  # also a barrier: when it returns, every rank has read the checkpoint
         if before is None:
-            self._say(f"{spike}; there is no checkpoint yet to go back to")
-            self._spikes = SpikeDetector()  # once is enough
+            self._report_spike(f"{spike}; there is no checkpoint yet to roll back to")
+            self._spikes = SpikeDetector()  # so that this is reported once
             return False
         self._close()
         self._unread.clear()
@@ -226,22 +245,24 @@ class Pretraining:
         self._skipped[reached.phase] = reached.cursor
         cursor = self._skipped.get(before.phase, before.cursor)
         self.progress = msgspec.structs.replace(before, cursor=cursor, seconds=reached.seconds)
-        self._say(
-            f"{spike}; back to step {before.step:,}, and on with the text after it (rollback {self._rollbacks} of "
-            f"{MAX_ROLLBACKS})"
+        self._report_spike(
+            f"{spike}; rolled back to step {before.step:,}, skipping the text read since then (rollback "
+            f"{self._rollbacks} of {MAX_ROLLBACKS})"
         )
         with busy("saving"):
-            self.checkpoint(self.progress)  # the same weights, but what is left out
+            self.checkpoint(self.progress)  # the same weights with the new cursor, so that a resume skips the text too
         return True
 
-    def _say(self, line: str) -> None:
+    def _report_spike(self, line: str) -> None:
         if self.monitor:
             self.monitor.spike(self.progress.step, line)
 
     def evaluate(self) -> HeldOutScores | None:
+        """Held-out scores; None on ranks that do not evaluate, or without held-out text."""
         return self.held_out(self.progress.phase) if self.evaluates else None
 
     def record(self, scores: HeldOutScores | None) -> None:
+        """Report the scores of an evaluation and add them to the loss curve."""
         self._evaluated = self.progress.step
         if self.monitor and scores is not None:
             progress = self.progress
@@ -249,11 +270,12 @@ class Pretraining:
             self.progress = add_curve_point(progress, scores)
 
     def save(self) -> None:
-        if self._spiked is None or not self._roll_back(self._spiked):  # nobody wants weights after a leap
+        """Write a checkpoint. After a spike, roll back to an earlier one instead, if there is one."""
+        if self._spiked is None or not self._roll_back(self._spiked):
             self.checkpoint(self.progress)
 
-    def _left(self) -> Preempted:
-        """Save the state; the exception to end with."""
+    def _preempted(self) -> Preempted:
+        """Save a checkpoint and return the exception that ends the run."""
         self.save()
         return Preempted(
             f"{self.stop.by or 'another rank'} stopped it; saved at step {self.progress.step:,} of "
@@ -262,7 +284,7 @@ class Pretraining:
 
 
 def add_curve_point(progress: Progress, result: HeldOutScores) -> Progress:
-    """Keep a held-out result for the curve, where words are predicted and there is something to hold that against."""
+    """Add a held-out result to the loss curve, if it has a word-prediction loss and a unigram baseline."""
     if result.words not in result.scores or not result.guess_loss:
         return progress
     point = LossCurvePoint(
@@ -275,13 +297,9 @@ def add_curve_point(progress: Progress, result: HeldOutScores) -> Progress:
     return msgspec.structs.replace(progress, curve=(*progress.curve, point))
 
 
-def _ends(recipe: Recipe, steps: int) -> list[int]:
-    """The step at which each phase ends."""
-    ends, passed = [], 0
-    for count in steps_of_phases(recipe.phases, steps):
-        passed += count
-        ends.append(passed)
-    return ends
+def _phase_ends(recipe: Recipe, steps: int) -> list[int]:
+    """The number of steps after which each phase ends, from the start of the run."""
+    return list(itertools.accumulate(steps_of_phases(recipe.phases, steps)))
 
 
 def prefetch(
@@ -291,9 +309,13 @@ def prefetch(
     leave: Callable[[], bool] = lambda: False,
     close: Callable[[], None] = lambda: None,
 ) -> Generator[T, None, None]:
-    """The same items, made by a thread a little ahead of their use; errors come through, closing ends the thread.
+    """Yield the same items, made by a background thread. Errors of the thread are raised here.
 
-    It ends early when `leave` says so while it waits. `close` must make a thread that waits for an item fail.
+    Args:
+        items: Iterated only by the thread.
+        depth: Most items that wait to be used.
+        leave: Checked while no item is ready; true ends the generator.
+        close: Called when the generator is closed; must make a thread that waits for an item fail.
     """
     ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=depth)
     closed = threading.Event()
@@ -317,7 +339,7 @@ def prefetch(
             put(None, fault)
         finally:
             if isinstance(items, Generator):
-                items.close()  # here, and not whenever it is collected
+                items.close()  # on this thread, and not when it is garbage-collected
 
     thread = threading.Thread(target=work, name="batches", daemon=True)
     thread.start()
@@ -337,16 +359,16 @@ def prefetch(
     finally:
         closed.set()
         close()
-        thread.join(timeout=JOIN_S)  # what a worker makes ends with it; a block made in this process may take longer
+        thread.join(timeout=JOIN_S)  # `close` ends workers at once; a block made in this process may take longer
         if thread.is_alive():
             atexit.register(thread.join, END_S)  # torch aborts a process that ends while a thread runs its code
 
 
 class SpikeDetector:
-    """Detects a loss that leaps: a few bad batches may undo hours of training, without being infinite.
+    """Detects loss spikes: a few bad batches can undo hours of training although their loss is finite.
 
-    The remedy is PaLM's (Chowdhery et al., 2022): go back to a checkpoint from before, and skip the data between that
-    and the leap; the same data elsewhere in training does no harm.
+    The remedy is PaLM's (Chowdhery et al., 2022): restart from a checkpoint before the spike and skip the batches since
+    then. The same batches did no harm at other points of training.
 
     >>> spikes = SpikeDetector()
     >>> [spikes.look(loss) for loss in (*[2.0] * 16, 9.0, 11.0)][-2:]
@@ -357,10 +379,10 @@ class SpikeDetector:
         self._last: deque[float] = deque(maxlen=SPIKE_WINDOW)
 
     def look(self, loss: float) -> float | None:
-        """The usual loss, where this one is a spike; it then counts for nothing."""
+        """The median of recent losses if this loss is a spike, else None. A spike does not enter the median."""
         if len(self._last) >= MIN_STEPS:
-            usual = statistics.median(self._last)
-            if loss > SPIKE_FACTOR * usual and loss > usual + MIN_RISE:
-                return usual
+            median = statistics.median(self._last)
+            if loss > SPIKE_FACTOR * median and loss > median + MIN_RISE:
+                return median
         self._last.append(loss)
         return None

@@ -115,7 +115,7 @@ class Monitor:
             self.reporter.say(f"  held out at step {step:,}: {result}")
 
     def spike(self, step: int, line: str) -> None:
-        """The loss leapt; the run is now at that step."""
+        """Report a loss spike; `step` is the step of the run after any rollback."""
         self._speed.pause()
         self.metrics.write("spike", step, {"said": line})
         self.reporter.warn(line)

@@ -66,9 +66,9 @@ class StepReport:
             self._arrived = torch.cuda.Event()
             self._arrived.record()
 
-    def waits(self, seconds: float, *, beside: float) -> None:
-        """Take note of how long the step waited for its data, and of the seconds that it took besides."""
-        self.wait, self.wait_share = seconds, seconds / max(seconds + beside, 1e-9)
+    def waits(self, seconds: float, *, rest: float) -> None:
+        """Record the seconds that the step waited for its data; `rest` are the other seconds of the step."""
+        self.wait, self.wait_share = seconds, seconds / max(seconds + rest, 1e-9)
 
     @cached_property
     def _values(self) -> list[float]:
