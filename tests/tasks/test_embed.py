@@ -18,7 +18,7 @@ from larvatus.core.rng import stream
 from larvatus.data.labelled.records import Dataset, Place
 from larvatus.metrics.correlation import spearman
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.heads.embedding import EmbeddingConfig, Projection
+from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
 from larvatus.models.objectives.sentence import CoSENT, Distillation, Matryoshka, MultipleNegatives
 from larvatus.tasks.embed.encode import EncodeOptions, encode_sentences
 from larvatus.tasks.embed.evaluation import evaluate_sentences
@@ -68,7 +68,7 @@ def test_cached_gradients_equal_those_of_the_whole_batch(
 ) -> None:
     """With dropout off: the masks of a microbatch are seeded by its number, so they differ from those of a batch."""
     loss, texts = LOSSES[name]
-    config = EmbeddingConfig(pool="mean", projections=(Projection(size=8),), loss=loss)
+    config = EmbeddingConfig(pool="mean", projections=(DenseProjection(size=8),), loss=loss)
     bundle = tuned(config)
     options = EncodeOptions(pool="mean", windows=WindowOptions.of(bundle))
     data = encode_sentences(bundle, examples(9, texts, longest=12), options)
@@ -204,7 +204,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
 def test_a_student_learns_its_teacher_whose_vectors_are_computed_once(
     finetune: Call, tmp_path: Path, tuned: Callable[..., Bundle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    teacher = tuned(EmbeddingConfig(projections=(Projection(size=8),), normalise=True), seed=5)
+    teacher = tuned(EmbeddingConfig(projections=(DenseProjection(size=8),), normalise=True), seed=5)
     random = stream(0, "test lines")
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(text(random) + "\n" for _ in range(80)))

@@ -16,7 +16,7 @@ from larvatus.core.errors import DataError
 from larvatus.core.targets import SentenceTargets
 from larvatus.data.labelled.records import Place
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.heads.embedding import EmbeddingConfig, Projection
+from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
 from larvatus.tasks.embed.batches import BatchPlan
 from larvatus.tasks.embed.columns import SentenceFiles
 from larvatus.tasks.embed.encode import EncodeOptions, encode_sentences, pairs_of, text_vectors
@@ -164,7 +164,7 @@ def test_groups_become_pairs_each_once() -> None:
 
 @pytest.fixture(scope="module", params=["mean", "cls", "max"])
 def embedder(request: pytest.FixtureRequest, tuned: object) -> Bundle:
-    config = EmbeddingConfig(pool=request.param, projections=(Projection(size=8),), normalise=True)
+    config = EmbeddingConfig(pool=request.param, projections=(DenseProjection(size=8),), normalise=True)
     return tuned(config)  # type: ignore[operator, no-any-return]
 
 

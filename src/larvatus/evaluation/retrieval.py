@@ -24,7 +24,7 @@ from larvatus.core.tabular import Tabular
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection
 from larvatus.data.text.documents import ReadOptions
 from larvatus.inference.model import Model
-from larvatus.inference.search.build import BuildOptions, BuildRun, IndexContents, build_passage_index
+from larvatus.inference.search.build import BuildRun, IndexBuildOptions, IndexContents, build_passage_index
 from larvatus.inference.search.passage_index import Index
 from larvatus.inference.search.passages import PassageSettings
 from larvatus.inference.search.results import SearchResults
@@ -86,7 +86,7 @@ def index_collection(
     if not lines.exists() or lines.read_text(encoding="utf-8") != texts:
         lines.write_text(texts, encoding="utf-8")
     reading = ReadOptions(metadata_fields=(ID,)).with_text("text")
-    options = BuildOptions(reading=reading, passages=passages, vectors=vectors)
+    options = IndexBuildOptions(reading=reading, passages=passages, vectors=vectors)
     build_passage_index(model, [str(lines)], out, options, run)
     return Index.open(out, model=model, verify=False)
 

@@ -19,7 +19,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import load_bundle, save_bundle
-from larvatus.models.heads.embedding import EmbeddingConfig, Projection
+from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig
@@ -37,7 +37,7 @@ TEXTS = [
     "the",
     "please run and run and run , deep in the river !",
 ]
-DENSE = (Projection(size=12), Projection(size=6, activation="none", bias=False))
+DENSE = (DenseProjection(size=12), DenseProjection(size=6, activation="none", bias=False))
 CASES = {
     "mean": EmbeddingConfig(),
     "cls, normalised": EmbeddingConfig(pool="cls", normalise=True),

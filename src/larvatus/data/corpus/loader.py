@@ -54,7 +54,7 @@ BlockTask = tuple[int, int, list[ChunkPart], int]
 Task = list[list[tuple[BlockOutline, int]]]
 """Microbatches to read: for each, its parts of blocks and the index of each part's first sequence in its block."""
 Content = TypeVar("Content")
-"""What is known of a block: its batch (`TrainingBatch`) or only its outline (`BlockOutline`)."""
+"""A block as far as it is known: its batch (`TrainingBatch`) or only its outline (`BlockOutline`)."""
 
 
 class Cursor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

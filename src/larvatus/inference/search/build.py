@@ -1,6 +1,6 @@
 """Build an index of passages, or bring one up to date: only new and changed text goes through the model.
 
-    summary = build_passage_index(lv.load(), ["docs/"], Path("index"), BuildOptions())
+    summary = build_passage_index(lv.load(), ["docs/"], Path("index"), IndexBuildOptions())
     summary.passages, summary.embedded, summary.reused
 
 Text streams: a file is read, cut into passages and written to the new generation, and blocks of texts without a vector
@@ -67,7 +67,7 @@ class IndexContents(VectorFormat):
         return VectorFormat(dtype=self.dtype, rescore=self.rescore)
 
 
-class BuildOptions(Settings):
+class IndexBuildOptions(Settings):
     """What the index depends on besides the model and the text."""
 
     reading: ReadOptions = ReadOptions(split="file")
@@ -120,7 +120,7 @@ class BuildSummary(Settings):
 
 
 def build_passage_index(
-    model: EncoderModel, paths: Sequence[str], out: Path, options: BuildOptions, run: BuildRun | None = None
+    model: EncoderModel, paths: Sequence[str], out: Path, options: IndexBuildOptions, run: BuildRun | None = None
 ) -> BuildSummary:
     """Write the index of all passages of all files, or the next generation of one that is there."""
     began, run = time.time_ns(), run or BuildRun()
@@ -200,7 +200,7 @@ def _is_current(plan: SourcePlan, old: Generation) -> bool:
     return all(source.old == known for source, known in zip(plan.sources, old.sources, strict=True))
 
 
-def _has_same_files(old: Generation, options: BuildOptions) -> bool:
+def _has_same_files(old: Generation, options: IndexBuildOptions) -> bool:
     """Whether the old generation has the vectors and structures that are requested."""
     wanted, files_there = options.vectors, old.manifest.files
     structures = (WORDS in files_there, GRAPH in files_there)
@@ -241,7 +241,7 @@ class _Build:
     """The parts of one build."""
 
     model: EncoderModel
-    options: BuildOptions
+    options: IndexBuildOptions
     run: BuildRun
     parts: ComputedParts
     cache: VectorCache
@@ -319,7 +319,7 @@ def _documents(source: PlannedSource, build: _Build) -> Iterator[Document]:
         raise DataError(f"{files.as_text(path)} changed while it was read; run the same command again")
 
 
-def _passages(document: Document, number: int, options: BuildOptions) -> Iterator[PassageRow]:
+def _passages(document: Document, number: int, options: IndexBuildOptions) -> Iterator[PassageRow]:
     text, line = document.text, document.line
     language = document.language or options.language
     breaks = not has_columns(document.source)  # line breaks of a record or a cell are not those of its file

@@ -52,7 +52,7 @@ class VectorFormat(Settings):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What is stored: the kind that is searched, then the kind that candidates are rescored with, if any."""
+        """Kinds that are stored: the kind that is searched, then the kind that candidates are rescored with, if any."""
         second = ("int8" if self.dtype == "binary" else "none") if self.rescore is None else self.rescore
         return (self.dtype,) if second == "none" else (self.dtype, second)
 

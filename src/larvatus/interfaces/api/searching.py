@@ -20,7 +20,13 @@ from larvatus.data.bulk.executor import BulkSettings
 from larvatus.data.bulk.skipped import write_errors_to
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import Model, load
-from larvatus.inference.search.build import BuildOptions, BuildRun, BuildSummary, IndexContents, build_passage_index
+from larvatus.inference.search.build import (
+    BuildRun,
+    BuildSummary,
+    IndexBuildOptions,
+    IndexContents,
+    build_passage_index,
+)
 from larvatus.inference.search.filters import read_conditions
 from larvatus.inference.search.passage_index import Index, RankingOptions
 from larvatus.inference.search.passages import PassageSettings
@@ -39,11 +45,11 @@ class DocumentSettings(TextSettings):
     metadata: Annotated[tuple[str, ...], Flag(metavar="COLUMN")] = ()
     """Column of tables that is kept with each passage, shown, and searched with --where; repeatable."""
 
-    def build_options(self, passages: PassageSettings, vectors: IndexContents) -> BuildOptions:
+    def build_options(self, passages: PassageSettings, vectors: IndexContents) -> IndexBuildOptions:
         reading = self.reading()
         if self.metadata:
             reading = msgspec.structs.replace(reading, metadata_fields=tuple(dict.fromkeys(self.metadata)))
-        return BuildOptions(
+        return IndexBuildOptions(
             reading=reading, sentences=self.sentences, language=self.language, passages=passages, vectors=vectors
         )
 
@@ -116,7 +122,7 @@ def index_documents(
 def run_document_indexing(
     model: Model,
     documents: str | Path | Sequence[str | Path],
-    options: BuildOptions,
+    options: IndexBuildOptions,
     bulk: BulkSettings,
     *,
     out: str | Path,

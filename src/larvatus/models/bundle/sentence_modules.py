@@ -30,7 +30,7 @@ from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.huggingface.layout import Architecture
 from larvatus.models.bundle.sentence_pooling import PACKAGE, module_folder, read_modules, stated_pooling
 from larvatus.models.bundle.weights import Shape, check_fit, read_header, read_tensors, write_tensors
-from larvatus.models.heads.embedding import EmbeddingConfig, Projection, TextPool
+from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig, TextPool
 from larvatus.models.heads.head import Dense
 from larvatus.models.heads.pooling import summary_pool
 from larvatus.models.network import Network, ObjectiveConfig
@@ -133,7 +133,7 @@ def _pool(theirs: str, template: Template) -> TextPool:
     raise _Unsupported(f"the pooling {theirs or '(none)'}")
 
 
-def _projection(folder: Path, width: int) -> Projection:
+def _projection(folder: Path, width: int) -> DenseProjection:
     path = folder / "config.json"
     if not is_there(path):
         raise ArtefactError(f"{path} is missing, but {PACKAGE} lists its module; fetch it too")
@@ -146,7 +146,7 @@ def _projection(folder: Path, width: int) -> Projection:
         raise _Unsupported(f"the linear layer of {path} ({dense.activation_function})")
     if dense.in_features != width:
         raise ArtefactError(f"{path} reads vectors of {dense.in_features:,} dimensions, but is given {width:,}")
-    return Projection(size=dense.out_features, activation=activation, bias=dense.bias)
+    return DenseProjection(size=dense.out_features, activation=activation, bias=dense.bias)
 
 
 def _refuse_prompt(directory: Path) -> None:

@@ -33,7 +33,7 @@ from larvatus.models.objectives.sentence import Matryoshka, MultipleNegatives, P
 TextPool = Literal["mean", "cls", "max"]
 
 
-class Projection(Settings):
+class DenseProjection(Settings):
     """A linear layer after the pooling, and what follows it."""
 
     size: Size
@@ -49,12 +49,12 @@ class EmbeddingConfig(HeadConfig, path="embedding: ", tag="embedding"):
 
     pool: TextPool = "mean"
     """How the tokens of a text become one vector."""
-    projections: tuple[Projection, ...] = ()
+    projections: tuple[DenseProjection, ...] = ()
     """Layers after the pooling."""
     normalise: bool = False
     """Scale vectors to length 1."""
     loss: PlainLoss | Matryoshka = MultipleNegatives()
-    """What is minimised in training."""
+    """Loss that training minimises."""
     temperature: Temperature = 1.0
     weight: Weight = 1.0
 

@@ -56,7 +56,7 @@ class EncodedSentences:
     """E examples of U different texts."""
 
     sequences: Sequences
-    """Of the different texts."""
+    """Sequences of the different texts."""
     kept: Ints  # [S, 2] tokens that count, see `SentenceTargets`
     texts: Ints  # [all texts of all examples] number of each text
     counts: Ints  # [E] texts of each example

@@ -19,7 +19,7 @@ from larvatus.core.ranges import PositiveWeight, Size, SizeOrNone, Weight
 from larvatus.core.settings import Settings
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.sentence_modules import sentence_head
-from larvatus.models.heads.embedding import EmbeddingConfig, Projection, TextPool
+from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig, TextPool
 from larvatus.models.nn.dropout import has_dropout
 from larvatus.models.objectives.sentence import (
     CoSENT,
@@ -55,7 +55,7 @@ class SentenceOptions(Settings):
     """Options of a sentence encoder; None uses the model's own, or the default of the rows."""
 
     loss: LossName | None = None
-    """What is minimised; default: by the rows of the training file."""
+    """Loss to minimise; default: by the rows of the training file."""
     pool: TextPool | None = None
     """What stands for a text: mean or max of its tokens, or cls; default: the model's own, else mean."""
     normalise: bool | None = None
@@ -101,7 +101,7 @@ def embedding_head(bundle: Bundle, rows: Rows, options: SentenceOptions, *, teac
     present = sentence_head(bundle.objectives) or EmbeddingConfig(normalise=True)
     projections = present.projections
     if options.dense is not None:
-        projections = (Projection(size=options.dense),) if options.dense else ()
+        projections = (DenseProjection(size=options.dense),) if options.dense else ()
     config = EmbeddingConfig(
         pool=options.pool or present.pool,
         projections=projections,
