@@ -32,7 +32,7 @@ def test_plain_text_by_blank_lines_or_by_files(tmp_path):
     path.write_bytes(b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode())
     found = list(read_documents([path], options=ReadOptions(language="de")))
     assert [document.text for document in found] == DOCUMENTS
-    assert found[0] == Document(DOCUMENTS[0], str(path), 3, "de")
+    assert found[0] == Document(DOCUMENTS[0], str(path), 3, "de", start=2)
     assert [document.line for document in found] == [3, 7, 9]
     assert texts(path, split="file") == ["First line\nsecond line\n \t\n\nÜber 中文 😀\n\nlast"]
 

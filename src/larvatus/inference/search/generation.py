@@ -228,7 +228,7 @@ def map_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Records:
     The map is private (mode "c"): torch warns of arrays that it may not write to, and nothing is written back.
     """
     try:
-        array = np.load(path, mmap_mode="c" if shape[0] else None, allow_pickle=False)
+        array = np.load(path, mmap_mode="c" if shape[0] else None)
     except (OSError, ValueError, EOFError) as fault:
         raise ArtefactError(f"{path} cannot be read ({fault}); {AGAIN}") from fault
     if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
