@@ -101,14 +101,14 @@ def teacher_vectors(
         for start in range(done, len(texts), AT_ONCE):
             block = _computed(teacher, texts, start, scoring)
             parts.write(_saved(block), TextsDone(texts=start + len(block)), size=block.nbytes)
-        mapped = [np.load(path, mmap_mode="r", allow_pickle=False) for path in parts.paths()]
+        mapped = [np.load(path, mmap_mode="r") for path in parts.paths()]
     return TeacherVectors(mapped, width)
 
 
 def _saved(block: Floats) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         with path.open("wb") as file:
-            np.save(file, block, allow_pickle=False)
+            np.save(file, block)
 
     return write
 
