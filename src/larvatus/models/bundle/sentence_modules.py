@@ -24,7 +24,9 @@ from torch import Tensor
 
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError
+from larvatus.core.ranges import Size
 from larvatus.core.regular_files import is_there, refuse_link
+from larvatus.core.settings import Settings
 from larvatus.data.text.template import Template
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.huggingface.layout import Architecture
@@ -61,11 +63,11 @@ class _Unsupported(Exception):
     """A module that an embedding head does not have; the message names it."""
 
 
-class _DenseSettings(msgspec.Struct, frozen=True):
+class _DenseSettings(Settings, path="config.json: ", error=ArtefactError, forbid_unknown_fields=False):
     """Their config.json of a linear layer; other fields are ignored."""
 
-    in_features: int
-    out_features: int
+    in_features: Size
+    out_features: Size
     bias: bool = True
     activation_function: str = "torch.nn.modules.activation.Tanh"
     use_residual: bool = False
