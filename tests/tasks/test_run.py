@@ -94,7 +94,7 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bits(
     assert len(list((tmp_path / "parts" / "checkpoints").iterdir())) == 1
     assert not (tmp_path / "parts" / "config.json").exists()
     code, _, err = finetune(*command, "--out", tmp_path / "parts")
-    assert (code, "go on with --resume" in err) == (5, True)
+    assert (code, "continue with --resume" in err) == (5, True)
     assert finetune(*command, "--out", tmp_path / "parts", "--resume")[0] == 0
     assert_bit_equal(tmp_path / "whole", tmp_path / "parts")
     assert not (tmp_path / "parts" / "checkpoints").exists()

@@ -30,7 +30,7 @@ class WordTokens(ArrayRecord, Generic[A]):
     rows: A  # [P] token of each pair: its place in the flat batch, ascending
     words: A  # [P] the pair's word, 0 … W − 1, ascending
     counts: A  # [B] words of each sequence
-    starts: A  # [B] how many of them, the first, are scored here; the others stand here for spans to end at
+    starts: A  # [B] how many of them, the first, are scored here; the others are here for spans to end at
     total: int
     """Words in all (W): known on the host wherever the arrays are."""
 

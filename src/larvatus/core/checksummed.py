@@ -78,7 +78,7 @@ class _Line(Settings):
 
 
 class Ledger:
-    """JSON lines that are only ever added to; `records` are those that stand, as they were written."""
+    """JSON lines that are only ever added to; `records` are the complete ones, as they were written."""
 
     def __init__(self, path: Path, error: type[LarvatusError] = ArtefactError, *, way: str) -> None:
         self.path = path

@@ -103,7 +103,7 @@ class TokenTargets(TargetRecord, Generic[A]):
 
 
 class MaskedTokens(TokenTargets[A]):
-    """Tokens that corruption hid: where they stand, and what they were."""
+    """Tokens that corruption hid: their places, and what they were."""
 
     what: ClassVar[str] = "hidden tokens"
 

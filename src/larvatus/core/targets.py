@@ -56,7 +56,7 @@ class AnswerSpans(TargetRecord, Generic[A]):
 
 @dataclass(frozen=True, eq=False)
 class WordSpans(TargetRecord, Generic[A]):
-    """The spans of words that are something; the words themselves stand in the batch's tokens (`batch.WordPieces`).
+    """The spans of words that are something; the words themselves are in the batch's tokens (`batch.WordTokens`).
 
     Of a long text each window begins the spans of some words alone, and holds the words after these that they may end
     at: so every span is in one window.

@@ -233,7 +233,7 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_index(larvatus, directory
     assert larvatus(*build, tmp_path / "cut")[0] == 130
     monkeypatch.setattr(concordance, "embed_texts", real)
     code, _, complaint = larvatus(*build, tmp_path / "cut")
-    assert (code, "go on with --resume" in complaint) == (5, True)
+    assert (code, "continue with --resume" in complaint) == (5, True)
     code, _, complaint = larvatus(*build, tmp_path / "cut", "--resume", "--layers", "0")
     assert (code, "begun with other settings" in complaint) == (5, True)
     assert larvatus(*build, tmp_path / "cut", "--resume")[0] == 0

@@ -135,7 +135,7 @@ def test_a_killed_run_resumed_ends_with_the_same_bytes(larvatus, directory, corp
     assert stood[0] >= 1
     code, _, complaint = larvatus(*common, "--out", killed)
     assert code == 5
-    assert complaint.endswith("holds an unfinished run; go on with --resume, or remove it to start again")
+    assert complaint.endswith("holds an unfinished run; continue with --resume, or remove it to start again")
     code, _, complaint = larvatus(*common, "--out", killed, "--resume", "--layers", "1")
     assert code == 5
     assert "begun with other settings (layers: 'last' → '1')" in complaint

@@ -40,7 +40,7 @@ class _Part(Settings, omit_defaults=True):
     """A line of the ledger."""
 
     sha256: str
-    stand: msgspec.Raw
+    progress: msgspec.Raw = msgspec.field(name="stand")  # as older versions write it
     faults: tuple[str, ...] = ()
 
 
@@ -60,14 +60,14 @@ class PartsFolder(Generic[Progress]):
         files.sweep(self.directory)
         self._ledger = Ledger(self.directory / LEDGER, way=self._way)
         if not self._ledger.records:
-            if self._path(1).exists():  # the first may stand unlisted after a kill, another may not
+            if self._path(1).exists():  # the first may be unlisted after a kill, another may not
                 raise ArtefactError(f"{self._ledger.path} lists no parts, but there are some; {self._way}")
             write_checksummed(self.directory / RUN, self.settings)
             self._ledger.begin([])
             return self._kind()
         if not resume:
             raise ArtefactError(
-                f"{self.directory} holds an unfinished run; go on with --resume, or remove it to start again"
+                f"{self.directory} holds an unfinished run; continue with --resume, or remove it to start again"
             )
         before = read_checksummed(self.directory / RUN, way=self._way)
         RunIdentity(self.settings).check(
@@ -79,13 +79,13 @@ class PartsFolder(Generic[Progress]):
         try:
             self._parts = [msgspec.json.decode(record, type=_Part) for record in self._ledger.records]
             for part in self._parts:
-                msgspec.json.decode(part.stand, type=self._kind)
+                msgspec.json.decode(part.progress, type=self._kind)
         except msgspec.MsgspecError as fault:
             raise ArtefactError(f"{self._ledger.path} lists no parts ({fault}); {self._way}") from fault
         for path, part in zip(self.paths(), self._parts, strict=True):
             check_file(path, part.sha256, way=self._way)
         self._ledger.begin(self._ledger.records)
-        return self.stand()
+        return self.progress()
 
     def paths(self) -> list[Path]:
         """The parts in order."""
@@ -94,30 +94,35 @@ class PartsFolder(Generic[Progress]):
     def _path(self, number: int) -> Path:
         return self.directory / f"{number:05d}{self._suffix}"
 
-    def _standing(self) -> list[Path]:
+    def _written(self) -> list[Path]:
         return sorted(self.directory.glob(f"[0-9]*{self._suffix}"))
 
-    def stand(self) -> Progress:
-        return msgspec.json.decode(self._parts[-1].stand, type=self._kind) if self._parts else self._kind()
+    def progress(self) -> Progress:
+        """How far the parts reach."""
+        return msgspec.json.decode(self._parts[-1].progress, type=self._kind) if self._parts else self._kind()
 
     def faults(self) -> Iterator[str]:
         """The rows that were skipped, in their order."""
         for part in self._parts:
             yield from part.faults
 
-    def write(self, part: Callable[[Path], object], stand: Progress, *, size: int, faults: Sequence[str] = ()) -> None:
+    def write(
+        self, part: Callable[[Path], object], progress: Progress, *, size: int, faults: Sequence[str] = ()
+    ) -> None:
         """Add a part: `part` writes it to the path that it is given."""
         path = self._path(len(self._parts))
         with files.new_file(path, size) as aside:
             part(aside)
-        entry = _Part(sha256=files.sha256(path), stand=msgspec.Raw(msgspec.json.encode(stand)), faults=tuple(faults))
+        entry = _Part(
+            sha256=files.sha256(path), progress=msgspec.Raw(msgspec.json.encode(progress)), faults=tuple(faults)
+        )
         assert self._ledger is not None, "opened before anything is added"
         self._ledger.append(entry)
         self._parts.append(entry)
 
     def remove(self) -> None:
         """The run is done. The ledger goes last, so that `removed` can still say how far it came after a kill."""
-        for path in self._standing():
+        for path in self._written():
             path.unlink(missing_ok=True)
         shutil.rmtree(self.directory)
 
@@ -125,7 +130,7 @@ class PartsFolder(Generic[Progress]):
         """Where the result exists already, only what was left to remove is removed."""
         records = Ledger(self.directory / LEDGER, way=self._way).records
         self.remove()
-        last = msgspec.json.decode(records[-1], type=_Part).stand if records else None
+        last = msgspec.json.decode(records[-1], type=_Part).progress if records else None
         return self._kind() if last is None else msgspec.json.decode(last, type=self._kind)
 
     @contextmanager
@@ -134,7 +139,7 @@ class PartsFolder(Generic[Progress]):
         try:
             yield
         except BaseException:
-            if not self._standing():
+            if not self._written():
                 shutil.rmtree(self.directory, ignore_errors=True)
             raise
 
@@ -200,18 +205,18 @@ class LineJob:
         with files.locked(directory), parts.removed_when_empty():
             if ended and not self.overwrite:
                 return parts.removed().counts
-            stand = parts.open(resume=self.resume)
-            for block in answered(islice(iter(blocks), stand.blocks, None)):
-                stand = _after(stand, block)
+            state = parts.open(resume=self.resume)
+            for block in answered(islice(iter(blocks), state.blocks, None)):
+                state = _after(state, block)
                 text = "".join(f"{line}\n" for line in block.lines).encode()
-                parts.write(partial(Path.write_bytes, data=text), stand, size=len(text), faults=block.faults)
-                progress(stand.counts)
+                parts.write(partial(Path.write_bytes, data=text), state, size=len(text), faults=block.faults)
+                progress(state.counts)
             with new_output(self.out) as whole:
                 self._assemble(list(parts.paths()), whole)
             for line in parts.faults():
                 skip_row(line)
             parts.remove()
-        return stand.counts
+        return state.counts
 
     def _assemble(self, parts: list[Path], whole: Path) -> None:
         """One file of all parts, in the format that its name says."""
@@ -224,7 +229,7 @@ class LineJob:
                     shutil.copyfileobj(part, sink)
 
 
-def _after(stand: LineProgress, block: BlockLines) -> LineProgress:
-    names = {*stand.counts, *block.counts}
-    sums = {name: stand.counts.get(name, 0) + block.counts.get(name, 0) for name in sorted(names)}
-    return LineProgress(blocks=stand.blocks + 1, counts=sums)
+def _after(state: LineProgress, block: BlockLines) -> LineProgress:
+    names = {*state.counts, *block.counts}
+    sums = {name: state.counts.get(name, 0) + block.counts.get(name, 0) for name in sorted(names)}
+    return LineProgress(blocks=state.blocks + 1, counts=sums)

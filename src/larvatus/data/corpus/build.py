@@ -109,7 +109,7 @@ def refuse_other_settings(out: Path, there: CorpusSettings, now: CorpusSettings,
 
 
 def resume_shards(out: Path, journal: Journal, settings: CorpusSettings, notice: Callable[[str], None]) -> None:
-    """Keep the shards of an interrupted build that still stand; a damaged one and what follows are built again."""
+    """Keep the undamaged shards of an interrupted build; a damaged one and what follows are built again."""
     if journal.header is not None and journal.entries:
         refuse_other_settings(out, journal.header.settings, settings, "holds an unfinished corpus begun")
         check_tokenizer(out, settings)

@@ -274,7 +274,7 @@ class JournalEntry(Settings):
 
 
 class Journal:
-    """Append-only; `entries` are the shards that stand."""
+    """Append-only; `entries` are the finished shards."""
 
     def __init__(self, directory: Path) -> None:
         way = f"remove {directory} or choose another --out"

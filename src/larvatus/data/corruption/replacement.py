@@ -151,7 +151,7 @@ class CorruptionInput:
 
     @cached_property
     def ordinary_T(self) -> Ints:
-        """Where the tokens stand that may be hidden."""
+        """Places of the tokens that may be hidden."""
         tokens = self.tokens
         return np.flatnonzero((tokens.words != NO_WORD) & self.vocabulary.ordinary[tokens.ids])
 
@@ -176,7 +176,7 @@ class HiddenTokens:
     """What a way of choosing decided: M tokens, and what decides their replacements."""
 
     places_M: Ints
-    """Where the chosen tokens stand, ascending."""
+    """Places of the chosen tokens, ascending."""
     bits_3M: Bits
     """Random numbers of each token: one decides masked, replaced or kept; two choose the replacement."""
     targets: dict[type, Any] = field(default_factory=dict)

@@ -144,7 +144,7 @@ def _of_tuple(row: Any, tuples: Tuples, of: str, name: str) -> dict[str, Any]:
 
 
 def _class_names(given: Any) -> dict[Any, Sequence[str]]:
-    """Names of the classes whose numbers stand in the columns of a `datasets` table, in lists of them too."""
+    """Names of the classes whose numbers are in the columns of a `datasets` table, in lists of them too."""
     features = getattr(given, "features", None)
     named = {}
     for name, feature in features.items() if isinstance(features, Mapping) else ():

@@ -47,7 +47,7 @@ def _segments(text: str, language: str, mode: Mode) -> list[str]:
 
 
 def _spans(text: str, segments: list[str]) -> list[tuple[int, int]]:
-    """Where the library's sentences stand in the text."""
+    """Start and end of the library's sentences in the text."""
     spans, place = [], 0
     for sentence in segments:
         core = sentence.strip()

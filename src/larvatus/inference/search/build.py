@@ -157,7 +157,7 @@ def build_passage_index(
         with _new_generation(out, manifest.generation) as aside:
             manifest = _write(aside, _Build(model, options, run, parts, cache, old), plan, manifest)
         write_checksummed(out / NAME, msgspec.to_builtins(manifest))
-        embedded = parts.stand().vectors - before
+        embedded = parts.progress().vectors - before
         parts.remove()
     _remove_others(out, manifest.generation)
     return _summary(manifest, out, plan, embedded=embedded, skipped=run.skipped)
@@ -347,7 +347,7 @@ def _embed(build: _Build, blocks: Iterator[_Block]) -> None:
     with build.run.executor.pool(state, _embed_block, what="an embedding worker", fix=fix) as pool:
         for keys, arrays in pool.map(blocks):
             build.parts.add(keys, arrays)
-            build.run.progress(build.parts.stand().vectors)
+            build.run.progress(build.parts.progress().vectors)
 
 
 @dataclass(frozen=True)

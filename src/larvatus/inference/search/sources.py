@@ -47,7 +47,7 @@ class SourcePlan:
 
 
 def plan_sources(paths: Sequence[str], old: Generation | None, skipped: Skipped) -> SourcePlan:
-    """All files that paths stand for, in order, compared with those of the old generation."""
+    """All files that paths name, in order, compared with those of the old generation."""
     before = {} if old is None else {_key(source.path, old.manifest.base): source for source in old.sources}
     here = os.getcwd()
     planned: list[PlannedSource] = []

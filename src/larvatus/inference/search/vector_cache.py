@@ -82,7 +82,7 @@ class ComputedParts(PartsFolder[ComputedVectors]):
             with pa.OSFile(os.fsencode(aside), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
                 writer.write_batch(batch)
 
-        self.write(part, ComputedVectors(vectors=self.stand().vectors + len(keys_NK)), size=batch.nbytes)
+        self.write(part, ComputedVectors(vectors=self.progress().vectors + len(keys_NK)), size=batch.nbytes)
 
     def part_keys(self) -> list[Bytes]:
         """Keys of each part."""

@@ -114,7 +114,7 @@ def _write_parts(
     parts: VectorParts, model: LoadedModel, blocks: Iterator[list[LocatedText]], options: BulkOptions, run: BulkRun
 ) -> BulkProgress:
     """Embed the blocks and write each as a part; returns the totals."""
-    counts = parts.stand()
+    counts = parts.progress()
     state = partial(_Embedding, model, options.embed, options.number, aside=skips_bad_rows())
     fix = "run the same command with --resume: it continues from what was written"
     with run.executor.pool(state, embed_block, what="an embedding worker", fix=fix) as pool:

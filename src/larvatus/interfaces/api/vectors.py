@@ -69,7 +69,7 @@ def embed_files(
     corpus: Texts,
     *,
     out: str | Path,
-    progress: Callable[[BulkProgress], None] = lambda stand: None,
+    progress: Callable[[BulkProgress], None] = lambda counts: None,
     **settings: Unpack[EmbedFilesKeywords],
 ) -> BulkSummary:
     """Vectors of the words, sentences or documents of a corpus, with their text and place, in a file.

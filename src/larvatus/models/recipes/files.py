@@ -30,7 +30,7 @@ from larvatus.models.recipes.recipe import SIZES, Recipe
 
 Table = dict[str, Any]
 NOT_TEXT = re.compile("[\ud800-\udfff]")
-"""Surrogates that stand for bytes of a command line that are not UTF-8."""
+"""Surrogates of bytes of a command line that are not UTF-8."""
 
 
 def recipe_names() -> list[str]:

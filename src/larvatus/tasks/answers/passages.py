@@ -1,4 +1,4 @@
-"""Questions and their passages as the model reads them, and where the answers stand in that.
+"""Questions and their passages as the model reads them, and the places of the answers in them.
 
     asked = ask(tokenizer, [("Where is Mt. Sanitas?", passage)], limit=384)
     data = label_questions(asked, examples, EmptyWindows())

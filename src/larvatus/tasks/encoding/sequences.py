@@ -44,7 +44,7 @@ class SequenceWords:
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """S sequences of E examples; those of one example stand together, and within it those of one window."""
+    """S sequences of E examples; those of one example are adjacent, and within it those of one window."""
 
     ids: Ints  # [N]
     segments: Ints  # [N]

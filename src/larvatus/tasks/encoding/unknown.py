@@ -27,7 +27,7 @@ NAMED = 5
 
 @dataclass(frozen=True, eq=False)
 class UnknownLabels:
-    """The labels that the model lacks, and where they stand among `total` texts, words, spans or relations."""
+    """The labels that the model lacks, and their places among `total` texts, words, spans or relations."""
 
     names: tuple[str, ...] = ()
     places: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # [U] number of the text or word

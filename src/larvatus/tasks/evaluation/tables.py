@@ -98,7 +98,7 @@ def reliability_table(bins: Reliability) -> Table:
 
 
 COUNTED = 20
-"""Classes up to which counts stand in the cells."""
+"""Classes up to which the cells show counts."""
 MOST = 60
 """Classes that are shown one by one."""
 LONGEST = 24

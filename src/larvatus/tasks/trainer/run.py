@@ -292,7 +292,7 @@ def check_run_directory(out: Path, *, resume: bool, overwrite: bool, inputs: Seq
     if not begun and not overwrite:
         there = [name for name in (MANIFEST, CONFIG) if (out / name).exists()] + ([FOLDER] if held else [])
         if there:
-            way = "go on with --resume, start again" if there[0] == FOLDER else "start again"
+            way = "continue with --resume, start again" if there[0] == FOLDER else "start again"
             raise ArtefactError(
                 f"{out} already holds a model or a run ({there[0]}); {way} with --overwrite, or choose another --out"
             )

@@ -87,7 +87,7 @@ def stacked_matrices(model: nn.Module) -> dict[Tensor, int]:
 
 
 def hidden_matrices(model: nn.Module) -> list[Tensor]:
-    """The weights of linear layers in the blocks of a model, each once: shared ones stand in several blocks."""
+    """The weights of linear layers in the blocks of a model, each once: shared ones are in several blocks."""
     stacks = (getattr(module, "blocks", None) for module in model.modules())
     layers = (layer for stack in stacks if isinstance(stack, nn.Module) for layer in stack.modules())
     return list(dict.fromkeys(layer.weight for layer in layers if isinstance(layer, nn.Linear)))

@@ -158,5 +158,5 @@ def restore(checkpoint: Checkpoint[PretrainingState], model: nn.Module, optimize
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight once, under its first name, though it may stand in two places (shared embeddings)."""
+    """Every weight once, under its first name, though it may be in two places (shared embeddings)."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}

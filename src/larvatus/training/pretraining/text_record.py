@@ -70,7 +70,7 @@ def resume_text(
 
 
 def record_text(folder: Path, given: dict[str, Any], hashes: Hashes, *, valid: Path | None) -> None:
-    """All shards stand."""
+    """All shards are written."""
     _write(folder, given, hashes, {"train": _fingerprint(folder / "train"), "valid": _fingerprint(valid)})
 
 

@@ -123,9 +123,9 @@ class MeasuringPass:
 
     def run(self, documents: Iterable[Document], *, resume: bool) -> DocumentMeasurements:
         self._hits = np.zeros(len(self.measures.sets.grams), bool)
-        stand = self.folder.open(resume=resume)
+        progress = self.folder.open(resume=resume)
         stream = blocks(documents, self.block_characters)
-        last = self._skip(stream, stand)
+        last = self._skip(stream, progress)
         head = list(islice(stream, 2))
         executor = self.executor or Processes(self.workers if len(head) == 2 and self.workers > 1 else 0)
         checksums: list[str] = []
@@ -136,7 +136,7 @@ class MeasuringPass:
                 yield block.documents
 
         waiting: list[Records] = []
-        seen, size = stand.documents, 0
+        seen, size = progress.documents, 0
         with executor.pool(lambda: self.measures, measure_block, what="a worker that checks text", fix=_FIX) as pool:
             for number, (records, hits) in enumerate(pool.map(tasks())):
                 self._hits[hits] = True
@@ -144,27 +144,27 @@ class MeasuringPass:
                 seen, size, last = seen + len(records), size + int(records["bytes"].sum()), checksums[number]
                 checksums[number] = ""
                 if len(waiting) == PART_BLOCKS:
-                    stand = self._write(waiting, stand, last)
+                    progress = self._write(waiting, progress, last)
                 self.progress(seen, size)
         if waiting:
-            self._write(waiting, stand, last)
+            self._write(waiting, progress, last)
         parts = tuple(np.load(path, mmap_mode="r") for path in self.folder.paths())
         parts = parts or (np.zeros(0, record_type(self.measures.permutations)),)
         return DocumentMeasurements(parts, last, self._hits)
 
-    def _skip(self, stream: Iterator[DocumentBlock], stand: PassProgress) -> str:
+    def _skip(self, stream: Iterator[DocumentBlock], progress: PassProgress) -> str:
         """Read past what was measured, and make sure that it is still the same."""
         last = ""
-        for block in islice(stream, stand.blocks):
+        for block in islice(stream, progress.blocks):
             last = block.text_sha256
-        if last != stand.text_sha256:
+        if last != progress.text_sha256:
             raise ArtefactError(f"{self.folder.directory} is of other text; remove it to start again")
         return last
 
-    def _write(self, waiting: list[Records], stand: PassProgress, text_sha256: str) -> PassProgress:
+    def _write(self, waiting: list[Records], progress: PassProgress, text_sha256: str) -> PassProgress:
         records = np.concatenate(waiting)
         new = PassProgress(
-            blocks=stand.blocks + len(waiting), documents=stand.documents + len(records), text_sha256=text_sha256
+            blocks=progress.blocks + len(waiting), documents=progress.documents + len(records), text_sha256=text_sha256
         )
 
         def write(path: Path) -> None:

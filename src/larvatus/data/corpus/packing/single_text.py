@@ -179,6 +179,6 @@ def _beginnings(sizes: Ints, languages: Ints | None, room: int) -> Ints:
 
 
 def _joined(starts: Ints, stops: Ints, sequences: Ints) -> Pieces:
-    """Pieces of one sequence stand side by side in the block: as one piece."""
+    """Join pieces of one sequence that are adjacent in the block."""
     edge = np.flatnonzero(np.diff(sequences, prepend=-1))
     return Pieces.single(starts[edge], stops[np.append(edge[1:], len(stops)) - 1])
