@@ -2,9 +2,9 @@
 
 Examples run in a folder that holds what people have: `runs/mine`, a tiny model with a standardiser `z`; `my_texts/`;
 `reviews.jsonl` and `train.conll`, labelled. They may use these names: `lv` (larvatus), `model` (`runs/mine`, loaded),
-its `directory` and `vocabulary`, `classifier` (a model fine-tuned to say pos or neg), `writer` (a left-to-right model),
-`texts` (a file of sixty documents), `folder` (an empty one), `small` (settings that make a run take a second),
-`address` (where `runs/mine` is served) and a `client` of it.
+its `directory` and `vocabulary`, `classifier` (a model fine-tuned to say pos or neg), `reranker` (one that scores
+passages for a query), `writer` (a left-to-right model), `texts` (a file of sixty documents), `folder` (an empty one),
+`small` (settings that make a run take a second), `address` (where `runs/mine` is served) and a `client` of it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tests.made_up import classes, sentences, tags
 SOURCE = Path(__file__).parents[1] / "src"
 WITH_EXAMPLES = sorted(path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
 DOCUMENTS = "The river ran past the bank of the town. Number {} was seen there. Nobody knew why the boat lay there.\n\n"
+RELEVANT = [("where is the river", "the river is here", 1), ("where is the river", "a town", 0)] * 4
 LABELLED = [("good fine good", "pos"), ("bad poor bad", "neg")] * 8
 OF_RESULTS = {"to_dict", "pieces", "inside"}  # the same in all: for JSON, for a terminal, what stands within an entity
 SMALL = ("model.layers=1", "model.hidden=32", "model.heads=2", "batch=4", "tokenizer.size=80")
@@ -82,6 +83,7 @@ def names(clone: Path, address: str) -> dict[str, Any]:
         "directory": directory,
         "vocabulary": model.tokenizer,
         "classifier": lv.finetune("classify", directory, train=LABELLED, epochs=2, rate=0.01, device="cpu"),
+        "reranker": lv.finetune("rerank", directory, train=RELEVANT, hold_out=False, epochs=1, rate=0.01, device="cpu"),
         "writer": lv.load(clone / "runs" / "gpt", device="cpu"),
         "texts": str(clone / "documents.txt"),
         "folder": clone / "empty",

@@ -119,3 +119,25 @@ def test_an_index_is_evaluated_by_documents(beir, tiny_directory, tmp_path, larv
     plain = lv.index_documents(beir / "corpus.jsonl", out=tmp_path / "plain", model=model)
     with pytest.raises(DataError, match="does not hold the ids of its documents"):
         evaluate_retrieval(plain, collection)
+
+
+class ByLength:
+    """A reranker that likes long passages, and remembers how many it read."""
+
+    def __init__(self):
+        self.read = []
+
+    def score(self, query, passages):
+        self.read.append(len(passages))
+        return [float(len(passage)) for passage in passages]
+
+
+def test_a_reranker_reads_the_candidates_and_no_more(beir, tmp_path, tiny_directory):
+    collection = read_collection(beir)
+    index = index_collection(lv.load(tiny_directory, device="cpu"), collection, tmp_path / "index")
+    reranker = ByLength()
+    result = evaluate_retrieval(index, collection, bm25=True, rerank=reranker, candidates=2)
+    assert max(reranker.read) == 2
+    assert result.by_query["q1"]["MRR@10"] == 1.0
+    longest = evaluate_retrieval(index, collection, rerank=ByLength())  # all four, the longest first
+    assert longest.by_query["q1"] == score_ranking(["d4", "d1", "d3", "d2"], GRADES["q1"])

@@ -244,6 +244,10 @@ KNOWN_FLAGS = {
                 "--header --label --labels --no-header --no-quoting --pair --pattern --quoting --separator --text "
                 "--verbaliser"
             ),
+            "rerank": (
+                "--dense --dropout --header --label --loss --mix --no-header --no-mix --no-quoting --pair --pool "
+                "--quoting --text"
+            ),
             "write": (
                 "--header --label-word --max-tokens --no-header --no-quoting --pair --prefix --quoting --target --text"
             ),

@@ -3,6 +3,7 @@
 ClassTargets    the label of a text                AnswerSpans    the span of an answer in a passage
 WordTags        a tag for each word                WordSpans      spans of words, also nested, and their relations
 ChoiceTargets   the correct ending of an example   SentenceTargets  texts whose vectors are compared
+RelevanceTargets  how relevant passages are to their query
 """
 
 from __future__ import annotations
@@ -161,4 +162,30 @@ class SentenceTargets(TargetRecord, Generic[A]):
             texts=self.texts[examples],  # type: ignore[index]
             scores=self.scores[examples],  # type: ignore[index]
             teacher=self.teacher[first:last],  # type: ignore[index]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RelevanceTargets(TargetRecord, Generic[A]):
+    """E lists of P passages in all, each read with its query; a pair is one sequence, or several where it is long.
+
+    A list is a query with its candidates, or a single pair where the loss compares no passages with each other.
+    """
+
+    what: ClassVar[str] = "relevance of passages"
+    windows: A  # [P] sequences of each pair
+    candidates: A  # [E] pairs of each list
+    grades: A  # [P] how relevant the passage is
+
+    @property
+    def count(self) -> int:
+        return len(self.candidates)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> RelevanceTargets[A]:
+        first, last = np.searchsorted(edges(self.windows), sequences).tolist()  # type: ignore[arg-type]
+        lists = slice(*np.searchsorted(edges(self.candidates), (first, last)).tolist())  # type: ignore[arg-type]
+        return RelevanceTargets(
+            windows=self.windows[first:last],  # type: ignore[index]
+            candidates=self.candidates[lists],  # type: ignore[index]
+            grades=self.grades[first:last],  # type: ignore[index]
         )

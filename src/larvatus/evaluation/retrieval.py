@@ -35,6 +35,8 @@ ID = "id"
 DOCUMENTS = "documents.jsonl"
 DEPTH = 1_000
 """Passages of each query that are ranked."""
+RERANKED = 100
+"""Passages of each query that a reranker reads by default, and all that it ranks."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,11 +99,14 @@ def evaluate_retrieval(index: Index, collection: RetrievalCollection, **settings
     Args:
         index: An index of `index_collection`, or any whose metadata column `id` holds the documents' ids.
         collection: Queries and judgements.
-        **settings: Those of `Index.search`: `hybrid`, `bm25`, `rerank`, `exact`, `candidates`; `top` is 1,000.
+        **settings: Those of `Index.search`: `hybrid`, `bm25`, `rerank`, `exact`, `candidates`; `top` is 1,000, or as
+            many as a reranker reads: `candidates`, 100 by default.
     """
     if ID not in index.manifest.columns:
         raise DataError(f"{index.path} does not hold the ids of its documents; build it with --metadata {ID}")
     judged = collection.judged
+    if settings.get("rerank") is not None:
+        settings["top"] = settings["candidates"] = settings.get("candidates") or RERANKED
     settings = {"top": min(DEPTH, len(index)), **settings}
     results = index.search([collection.queries[query] for query in judged], **settings)
     by_query = {

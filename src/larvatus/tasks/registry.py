@@ -26,6 +26,7 @@ from larvatus.tasks.choose.task import ChooseTask
 from larvatus.tasks.classify.task import ClassifyTask
 from larvatus.tasks.embed.task import EmbedTask
 from larvatus.tasks.prompt.task import PromptTask
+from larvatus.tasks.rerank.task import RerankTask
 from larvatus.tasks.spans.task import SpansTask
 from larvatus.tasks.tag.task import TagTask
 from larvatus.tasks.task import Task
@@ -43,6 +44,7 @@ TASKS: Mapping[str, AnyTask] = {
         PromptTask(),
         WriteTask(),
         EmbedTask(),
+        RerankTask(),
     )
 }
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from larvatus.inference.search.fusion import fuse
 from larvatus.inference.search.graph import VectorGraph, write_graph
 from larvatus.inference.search.lexical import K1, B, LexicalIndex, words_of, write_lexical
 from larvatus.inference.search.quantised import StoredVectors, VectorFormat, sign_bits, to_int8
+from larvatus.models.heads.reranking import RerankingConfig
 
 TEXTS = [
     "The bank of the river was deep.",
@@ -212,8 +213,18 @@ def test_a_reranker_orders_the_candidates(index, tiny_directory):
     assert {hit.line for hit in few} <= {hit.line for hit in first}
     with pytest.raises(NumericsError, match="reranker is not finite"):
         index.search("deep bank", rerank=Broken())
-    with pytest.raises(UsageError, match="is a model for no task, and --rerank needs one for rerank"):
+    with pytest.raises(UsageError, match="is a model for no task, and reranking needs one for rerank"):
         index.search("deep bank", rerank=tiny_directory)
+
+
+def test_a_reranking_model_orders_the_candidates_as_it_ranks_them(index, tmp_path, tiny_model, save_tiny):
+    config = RerankingConfig()
+    directory = save_tiny(tmp_path / "ranker", tiny_model(seed=5, objectives=(config,)), (config,))
+    first = index.search("deep bank", bm25=True, top=9)
+    hits = index.search("deep bank", bm25=True, rerank=directory, top=4, candidates=9)
+    ranked = lv.load(directory, device="cpu").rerank("deep bank", [hit.text for hit in first])
+    assert_allclose([hit.score for hit in hits], [row.score for row in ranked][:4], atol=1e-6)
+    assert {hit.line for hit in hits} <= {hit.line for hit in first}
 
 
 def test_what_an_index_lacks_is_named(index, tmp_path):

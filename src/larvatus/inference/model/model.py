@@ -21,6 +21,7 @@ from larvatus.inference.cloze.results import Fills
 from larvatus.inference.cloze.scores import Score
 from larvatus.inference.cloze.whole_words import Candidates
 from larvatus.inference.model.encoder import EncoderModel
+from larvatus.inference.model.ranking import rank_passages
 from larvatus.models.bundle.card import without_marks
 from larvatus.models.bundle.directory import check_model_directory, read_card, save_bundle
 from larvatus.models.generation.generate import generate
@@ -34,6 +35,7 @@ from larvatus.tasks.predict import Input, InputPlace, PredictOptions, TaskPredic
 from larvatus.tasks.prompt.pattern import NULL, LabelWords
 from larvatus.tasks.prompt.prompted import prompt_config
 from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS, score_prompt, with_demonstrations
+from larvatus.tasks.rerank.results import RankedPassage
 from larvatus.tasks.results import Classified, Prediction
 from larvatus.tasks.scoring import ScoringOptions
 
@@ -224,6 +226,39 @@ class Model(EncoderModel):
         inputs, single = checked_inputs(texts)
         predictions = list(predictor.predict(inputs))
         return predictions[0] if single else ResultList(predictions)
+
+    def rerank(
+        self,
+        query: str,
+        passages: Sequence[str],
+        *,
+        top: int | None = None,
+        truncate: bool = False,
+        overlap: int | None = None,
+        length: int | None = None,
+        batch_tokens: int = 0,
+    ) -> ResultList[RankedPassage]:
+        """Order passages by their relevance to a query, with a model of `larvatus finetune rerank`.
+
+        Args:
+            query: A question, or any text.
+            passages: Candidates, such as the results of a search.
+            top: Number of passages to return; all by default.
+            truncate: Read only the first window of a passage; by default, all are read and the best one counts.
+            overlap: Tokens that windows share; a quarter of a window by default.
+            length: Tokens of a window; as many as the model has positions by default.
+            batch_tokens: Tokens of a batch; 0 for what suits the device.
+
+        Returns:
+            The most relevant first, with `.score`, `.passage`, and `.index` in the given passages.
+
+        Example:
+            >>> ranked = reranker.rerank("where is the river", ["a town", "the river is here"], top=1)
+            >>> len(ranked), ranked[0].rank, ranked[0].passage in ("a town", "the river is here")
+            (1, 1, True)
+        """
+        options = PredictOptions(truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens)
+        return rank_passages(self.bundle, query, passages, options, device=str(self.device), top=top)
 
     @overload
     def prompt(  # type: ignore[overload-overlap]  # a text is an iterable of texts

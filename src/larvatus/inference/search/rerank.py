@@ -3,8 +3,8 @@
     reranker = open_reranker("runs/rerank")
     reranker.score("who may appeal?", ["Any party may appeal.", "The court sat on Monday."])
 
-Anything with a method `score(query, passages)` is a reranker. A directory must hold a model of the task `rerank`
-(`larvatus finetune rerank`), whose predictions have a `score`.
+Anything with a method `score(query, passages)` is a reranker. A directory must hold a model of the task `rerank`: of
+`larvatus finetune rerank`, or a cross-encoder of `sentence-transformers`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ import numpy as np
 from larvatus.core.errors import NumericsError, UsageError
 from larvatus.inference.model.loading import load
 from larvatus.inference.model.model import Model
+from larvatus.inference.model.ranking import check_reranker, score_passages
 from larvatus.inference.search.exact import Matches, ranked
-from larvatus.tasks.registry import is_finetuned, task_of
-
-TASK = "rerank"
+from larvatus.tasks.inputs import PredictOptions
 
 
 class Reranker(Protocol):
@@ -33,25 +32,20 @@ class PairReranker:
     """A fine-tuned model that scores pairs of query and passage."""
 
     def __init__(self, model: Model) -> None:
+        check_reranker(model.bundle)
         self._model = model
 
     def score(self, query: str, passages: Sequence[str]) -> list[float]:
-        predictions = self._model.predict([(query, passage) for passage in passages])
-        return [float(getattr(prediction, "score")) for prediction in predictions]  # noqa: B009
+        model = self._model
+        scored = score_passages(model.bundle, query, passages, PredictOptions(), device=str(model.device))
+        return [passage.score for passage in scored]
 
 
 def open_reranker(given: str | Path | Model | Reranker, *, device: str = "auto") -> Reranker:
     """A reranker from a directory or a loaded model; a model of another task is refused."""
     if not isinstance(given, str | Path | Model):
         return given
-    model = given if isinstance(given, Model) else load(given, device=device)
-    task = task_of(model.bundle).name if is_finetuned(model.bundle) else "no task"
-    if task != TASK:
-        raise UsageError(
-            f"{model.bundle.path} is a model for {task}, and --rerank needs one for {TASK}; "
-            "name another, or train one with larvatus finetune rerank"
-        )
-    return cast(Reranker, PairReranker(model))
+    return cast(Reranker, PairReranker(given if isinstance(given, Model) else load(given, device=device)))
 
 
 def rerank(reranker: Reranker, query: str, matches: Matches, passages: Sequence[str], *, top: int) -> Matches:

@@ -410,7 +410,20 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     prefix: str
     label_words: Mapping[str, str]
     max_tokens: int | None
-    loss: Literal["multiple-negatives", "cosent", "triplet", "simcse", "distillation"] | None
+    loss: (
+        Literal[
+            "multiple-negatives",
+            "cosent",
+            "triplet",
+            "simcse",
+            "distillation",
+            "binary-cross-entropy",
+            "mean-squared",
+            "softmax",
+            "listnet",
+        ]
+        | None
+    )
     normalise: bool | None
     scale: float
     symmetric: bool

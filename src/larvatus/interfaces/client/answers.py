@@ -85,6 +85,15 @@ class AttentionAnswer(Struct, frozen=True):
     weights: list[list[list[list[float]]]]
 
 
+class RankedDocument(Struct, frozen=True):
+    index: int
+    relevance_score: float
+
+
+class RerankAnswer(Struct, frozen=True):
+    results: list[RankedDocument]
+
+
 class VectorUnit(Struct, frozen=True):
     vector: list[Any] | None
     """Vector of one layer, or of all layers; None if the vocabulary deletes the unit."""
@@ -95,7 +104,12 @@ class EmbedResult(Struct, frozen=True):
 
 
 AShape = TypeVar("AShape", bound=Struct)
-WHOLE: dict[str, type[Struct]] = {"similar": SimilarAnswer, "senses": SensesAnswer, "attention": AttentionAnswer}
+WHOLE: dict[str, type[Struct]] = {
+    "similar": SimilarAnswer,
+    "senses": SensesAnswer,
+    "attention": AttentionAnswer,
+    "rerank": RerankAnswer,
+}
 """Shapes of responses that are not a list of results, by route."""
 
 

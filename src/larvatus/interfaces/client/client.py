@@ -260,6 +260,27 @@ class Client:
         items = results_of(given, len(listed), self._connections.address)
         return _alone(items) if alone else items
 
+    def rerank(
+        self, query: str, passages: Iterable[str], *, model: str | None = None, top: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Passages in the order of their relevance to a query.
+
+        Args:
+            query: A question, or any text.
+            passages: Candidates, such as the results of a search.
+            model: Name of a served model; by default the first that reranks.
+            top: Number of passages; all by default.
+
+        Returns:
+            A dict for each passage, the most relevant first: its `index` in the given ones, and `relevance_score`.
+        """
+        listed = checked_texts(passages, "passages").texts
+        body = {"query": checked_text(query), "documents": listed, "model": model, "top_n": top}
+        results: list[dict[str, Any]] = self._whole("rerank", body)["results"]
+        if any(not 0 <= result["index"] < len(listed) for result in results):
+            raise wrong_answer(self._connections.address, "the index of a passage that was not sent")
+        return results
+
     def score(self, texts: str | Iterable[str], *, model: str | None = None, method: str | None = None) -> Any:
         """Pseudo-log-likelihood of texts, by token and by word.
 

@@ -37,6 +37,7 @@ from larvatus.models.bundle import sentence_modules
 from larvatus.models.bundle import weight_files as int8_file
 from larvatus.models.bundle.atomic_save import check_pending, finish_interrupted_save, replace_files
 from larvatus.models.bundle.claims import CardText
+from larvatus.models.bundle.cross_encoder import marked_config
 from larvatus.models.bundle.huggingface import (
     Architecture,
     ModelLayout,
@@ -49,7 +50,7 @@ from larvatus.models.bundle.huggingface import (
 )
 from larvatus.models.bundle.model_names import find_model
 from larvatus.models.bundle.sentence_modules import WRITTEN as MODULE_FILES
-from larvatus.models.bundle.sentence_pooling import PACKAGE, read_pooling
+from larvatus.models.bundle.sentence_pooling import read_pooling
 from larvatus.models.bundle.weight_files import WeightFiles
 from larvatus.models.bundle.weights import (
     CRF_FILE,
@@ -309,8 +310,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     source = directory / CONFIG
     config = files.read_json(source)
     layout = layout_of(config, source)
-    if is_there(directory / PACKAGE):
-        config = {**config, "architectures": []}  # the classes it was trained from; its heads are those in the file
+    config = marked_config(directory, config)
     paths = find_weights(directory)
     if manifest is not None:
         beside = [name for name in (*TOKENIZER_FILES, CRF_FILE) if is_there(directory / name)]

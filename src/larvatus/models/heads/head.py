@@ -108,6 +108,8 @@ class HeadConfig(Settings, tag_field="type"):
     """The kind of target that it is trained on (`core/targets.py`)."""
     suffix: ClassVar[str | None] = None
     """Suffix of the classes of `transformers` with such a head: ``ForSequenceClassification``; None: there are none."""
+    stored_as: ClassVar[str | None] = None
+    """Another head that `transformers` stores in the same classes; `marked` tells them apart."""
     begins_as: ClassVar[str | None] = None
     """The pretraining objective whose weights it starts from; None: it is new."""
     stores_labels: ClassVar[bool] = True
@@ -163,6 +165,14 @@ class HeadConfig(Settings, tag_field="type"):
     def from_hf_fields(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
         """The inverse: settings from those fields; ValueError if they do not agree."""
         return {"labels": labels} if cls.stores_labels else {}
+
+    @classmethod
+    def marked(cls, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The settings in the entry of config.json that tells the head from the one it is `stored_as`.
+
+        None without this entry; ValueError if it cannot be read.
+        """
+        return None
 
     @classmethod
     def settings_in_hf_fields(cls) -> frozenset[str]:

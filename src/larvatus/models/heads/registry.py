@@ -14,6 +14,7 @@ from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.heads.embedding import EmbeddingConfig
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
+from larvatus.models.heads.reranking import RerankingConfig
 from larvatus.models.heads.spans import SpansConfig
 from larvatus.models.heads.tagging import TaggingConfig
 from larvatus.models.heads.verbaliser import VerbaliserConfig
@@ -28,6 +29,7 @@ HEAD_CONFIGS: tuple[type[HeadConfig], ...] = (
     TextToTextConfig,
     MultipleChoiceConfig,
     EmbeddingConfig,
+    RerankingConfig,
 )
 HEAD_TYPES: dict[str, type[HeadConfig]] = {str(config.__struct_config__.tag): config for config in HEAD_CONFIGS}
 """Head configs by their tags."""

@@ -126,7 +126,7 @@ class PredictOperation(Operation[Any]):
         if options.truncate:
             return RequestCost(written + sum(min(first + second, reach) for first, second in pairs))
         half = not isinstance(item, Question)
-        return RequestCost(written + sum(_pair_cost(pair, reach, options.overlap, half=half) for pair in pairs))
+        return RequestCost(written + sum(pair_cost(pair, reach, options.overlap, half=half) for pair in pairs))
 
     def run(self, subject: ServedModel, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
         given = {name: getattr(options, name) for name in PredictOptions.__struct_fields__ if hasattr(options, name)}
@@ -151,7 +151,7 @@ class PredictOperation(Operation[Any]):
         return list(item) if self.task.reads_words and not isinstance(item, str) else item
 
 
-def _pair_cost(pair: tuple[int, int], reach: int, overlap: int | None, *, half: bool) -> int:
+def pair_cost(pair: tuple[int, int], reach: int, overlap: int | None, *, half: bool) -> int:
     """Tokens of windows over the longer text, each with the shorter one; with `half`, neither has more than half."""
     shared, read = (min(pair), max(pair)) if half else pair
     shared = min(shared, reach // 2 if half else reach - 1)

@@ -11,6 +11,7 @@ from larvatus.interfaces.serve.operations.embed import EmbeddingsOperation, Embe
 from larvatus.interfaces.serve.operations.instances import SensesOperation, SimilarOperation
 from larvatus.interfaces.serve.operations.operation import Operation
 from larvatus.interfaces.serve.operations.predict import PREDICTIONS
+from larvatus.interfaces.serve.operations.rerank import RerankOperation
 
 AnyOperation = Operation[Any]
 _ALL: tuple[AnyOperation, ...] = (
@@ -22,5 +23,6 @@ _ALL: tuple[AnyOperation, ...] = (
     ScoreOperation(),
     AttentionOperation(),
     *PREDICTIONS,
+    RerankOperation(),
 )
 OPERATIONS: Mapping[str, AnyOperation] = {operation.name: operation for operation in _ALL}

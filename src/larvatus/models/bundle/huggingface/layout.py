@@ -47,6 +47,11 @@ def stated_architecture(architecture: Architecture) -> Architecture:
     return msgspec.structs.replace(architecture, objectives=stated)
 
 
+def stored_tag(config: ObjectiveConfig) -> str:
+    """The name of the head whose classes of `transformers` hold this one (`HeadConfig.stored_as`)."""
+    return getattr(config, "stored_as", None) or tag(config)
+
+
 class ModelLayout(ABC):
     model_type: str
     """The `model_type` of config.json that it reads and writes."""
@@ -95,7 +100,7 @@ class ModelLayout(ABC):
         """Why the family has no model with these heads; None if it has one."""
         if refused := self.tasks.unsupported(architecture.objectives):
             return refused
-        heads = [tag(config) for config in architecture.objectives]
+        heads = [stored_tag(config) for config in architecture.objectives]
         known = {head for heads in self.architectures.values() for head in heads}
         if unknown := sorted(set(heads) - known):
             return f"{self.family} has no head for {unknown[0]}"
@@ -105,7 +110,7 @@ class ModelLayout(ABC):
 
     def class_names(self, architecture: Architecture) -> list[str]:
         """The `architectures` field of config.json."""
-        heads = {tag(config) for config in architecture.objectives}
+        heads = {stored_tag(config) for config in architecture.objectives}
         return [next(name for name, tags in self.architectures.items() if set(tags) == heads)]
 
     def promised_heads(self, names: Sequence[str] | None, source: Path) -> frozenset[str]:

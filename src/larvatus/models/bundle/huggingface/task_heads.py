@@ -80,12 +80,17 @@ class TaskHeads:
         brought = {
             name: kind.families[self.family] for name, kind in HEAD_TYPES.items() if self.family in kind.families
         }
-        return {**self.listed, **brought}
+        shared = {
+            name: self.listed[kind.stored_as]
+            for name, kind in HEAD_TYPES.items()
+            if kind.stored_as is not None and kind.stored_as in self.listed
+        }
+        return {**self.listed, **brought, **shared}
 
     @property
     def architectures(self) -> dict[str, tuple[str, ...]]:
         """Their classes, with the head of each."""
-        return {self._class(head): (head,) for head in self.heads}
+        return {self._class(head): (head,) for head in self.heads if HEAD_TYPES[head].stored_as is None}
 
     def _class(self, head: str) -> str:
         return f"{self.family}{HEAD_TYPES[head].suffix}"
@@ -145,7 +150,19 @@ class TaskHeads:
         self, config: Mapping[str, Any], promised: Collection[str], *, dropout: float, source: Path
     ) -> tuple[ObjectiveConfig, ...]:
         """The task head that a config.json promises, as it describes it; `dropout` is the encoder's."""
-        return tuple(self._head(name, config, dropout, source) for name in self.heads if name in promised)
+        return tuple(
+            self._head(self._marked(name, config, source), config, dropout, source)
+            for name in self.heads
+            if name in promised
+        )
+
+    def _marked(self, name: str, config: Mapping[str, Any], source: Path) -> str:
+        """The head that is meant where several are stored in the same class: of one label, by its mark."""
+        theirs: TaskSettings = convert(config, TaskSettings, source)
+        if len(theirs.id2label or range(theirs.num_labels or 2)) != 1:
+            return name
+        meant = (other for other, kind in HEAD_TYPES.items() if kind.stored_as == name)
+        return next((other for other in meant if _mark(other, config, source) is not None), name)
 
     def _head(self, name: str, config: Mapping[str, Any], dropout: float, source: Path) -> HeadConfig:
         head = self.heads[name]
@@ -161,6 +178,7 @@ class TaskHeads:
             stated |= HEAD_TYPES[name].from_hf_fields(_labels(theirs, source), theirs.problem_type)
         except ValueError as fault:
             raise ArtefactError(f"{source}: {fault}") from fault
+        stated |= _mark(name, config, source) or {}
         read: HeadConfig = convert({**ours, **stated, **head.fixed}, HEAD_TYPES[name], source)
         return read
 
@@ -168,6 +186,14 @@ class TaskHeads:
         """Their name for a parameter of a head: ``tensor_names("classification", "dense.weight")``."""
         module, _, kind = part.rpartition(".")
         return (f"{self.heads[head].names[module]}.{kind}",)
+
+
+def _mark(name: str, config: Mapping[str, Any], source: Path) -> dict[str, Any] | None:
+    """The settings in the mark of a head; None without it."""
+    try:
+        return HEAD_TYPES[name].marked(config)
+    except ValueError as fault:
+        raise ArtefactError(f"{source}: {fault}") from fault
 
 
 def _labels(theirs: TaskSettings, source: Path) -> list[str]:

@@ -1,0 +1,123 @@
+"""Pairs of a query and a passage as the model reads them, in lists that no step separates, and their scores.
+
+    data = encode_relevance(bundle, examples, windows, listwise=True)
+    data.batch(np.array([3, 0]))                       # two queries, each with all its candidates
+    scores = pair_scores(model, data.sequences, scoring)     # [P] a score for each pair
+
+A pair longer than the window is read in several windows, and its score is the highest of theirs: one relevant part
+makes a passage relevant. The windows of a long passage all hold the query, unless it is long too.
+
+A step has about `--batch` pairs. Where the loss compares candidates, it has whole queries: as many steps as pairs need,
+with as many queries in each. P pairs, E lists, S sequences.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from larvatus.core.arrays import Floats, Ints
+from larvatus.core.batch import TrainingBatch, edges
+from larvatus.core.errors import DataError
+from larvatus.core.rng import stream
+from larvatus.core.targets import RelevanceTargets
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.heads.reranking import Reranking
+from larvatus.models.network import Network
+from larvatus.tasks.classify.classify import merge_windows
+from larvatus.tasks.encoding.sequences import Sequences, run_indices, text_sequences
+from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.rerank.examples import RelevanceExample, by_query
+from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedRelevance:
+    """P pairs in E lists."""
+
+    sequences: Sequences
+    """Sequences of the pairs; those of a list follow each other."""
+    candidates: Ints  # [E] pairs of each list
+    grades: Floats  # [P]
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def pairs_of(self, lists: Ints) -> Ints:
+        """The pairs of some lists, in their order."""
+        chosen = np.asarray(lists, np.int64)
+        return run_indices(edges(self.candidates)[:-1][chosen], self.candidates[chosen])
+
+    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
+        targets = self.targets(examples)
+        tokens = self.sequences.batch(self.sequences.of(self.pairs_of(examples)))
+        groups = np.add.reduceat(targets.windows, edges(targets.candidates)[:-1]) if len(examples) else None
+        return TrainingBatch(
+            tokens=dataclasses.replace(tokens, groups=groups),
+            targets={RelevanceTargets: targets},
+        )
+
+    def targets(self, examples: Ints) -> RelevanceTargets[Ints]:
+        pairs = self.pairs_of(examples)
+        return RelevanceTargets(
+            windows=self.sequences.parts[pairs],
+            candidates=self.candidates[examples],
+            grades=self.grades[pairs],  # type: ignore[arg-type]
+        )
+
+    def steps(self, size: int) -> int:
+        """Steps of an epoch, of about `size` pairs each."""
+        return min(len(self), -(-len(self.grades) // size))
+
+    def epoch_batches(self, seed: int, epoch: int, size: int) -> list[Ints]:
+        """The lists of each step: as many in each as possible, by seed and epoch only."""
+        order = stream(seed, "finetune order", epoch).permutation(len(self))
+        return [np.asarray(part, np.int64) for part in np.array_split(order, self.steps(size))]
+
+    def remarks(self, size: int) -> list[str]:
+        if len(self) == len(self.grades):
+            return []
+        queries, pairs = len(self) / self.steps(size), len(self.grades) / self.steps(size)
+        return [f"a step has whole queries with their candidates: {queries:.1f} queries, {pairs:.1f} pairs on average"]
+
+
+def encode_relevance(
+    bundle: Bundle, examples: Sequence[RelevanceExample], windows: WindowOptions, *, listwise: bool
+) -> EncodedRelevance:
+    """Examples, labelled or not, as the model reads them. `listwise`: the candidates of a query are one list."""
+    lists = list(by_query(examples).values()) if listwise else [[example] for example in examples]
+    pairs = [example for rows in lists for example in rows]
+    sequences = text_sequences(
+        bundle.tokenizer,
+        [(example.query, example.passage) for example in pairs],
+        limit=windows.limit,
+        truncate=windows.truncate,
+        overlap=windows.overlap,
+    )
+    empty = np.flatnonzero(sequences.tokens == 0)
+    if len(empty):
+        place = pairs[empty[0]].place
+        raise DataError(f"{place} has no tokens: the vocabulary deletes all its characters; leave it out")
+    return EncodedRelevance(
+        sequences,
+        candidates=np.array([len(rows) for rows in lists], np.int64),
+        grades=np.array([example.grade or 0.0 for example in pairs], np.float32),
+    )
+
+
+def reranker_of(model: Network, name: str = "the model") -> Reranking:
+    """The head of a model that reranks."""
+    return head_as(model, Reranking, "score passages for a query", name)
+
+
+def pair_scores(model: Network, sequences: Sequences, scoring: ScoringOptions) -> Floats:
+    """The score of each pair, before the activation: [P], of its best window."""
+    return best_windows(score_sequences(model, sequences, scoring), sequences)
+
+
+def best_windows(scores_S1: Floats, sequences: Sequences) -> Floats:
+    """[S, 1] → [P], the highest score of each pair's windows."""
+    return merge_windows(scores_S1, sequences.parts, "max")[:, 0]

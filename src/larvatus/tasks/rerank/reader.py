@@ -1,0 +1,132 @@
+"""Queries with passages and their relevance from CSV, TSV, JSONL and Parquet, in the forms of `columns.py`.
+
+    train = read_relevance("train.jsonl")
+    print(train.describe())                # … read as: positives, query = query, positive = pos, negative = neg
+
+    {"query": "Where does a river end?", "pos": ["In the sea."], "neg": ["A river bank is steep."]}
+
+A row of several passages becomes an example for each. Empty queries and passages, labels that are no finite number of 0
+or more, and rows without a positive are faults: raised with their place, or collected in `problems`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from larvatus.core.errors import DataError
+from larvatus.data.labelled.file_options import Paths
+from larvatus.data.labelled.problems import Problems, cause, fault
+from larvatus.data.labelled.records import MISSING_VALUES, Dataset, Place, Row
+from larvatus.data.labelled.tables import Columns, Format, LabelledTable, TableOptions, open_table, path_strings
+from larvatus.data.labelled.texts import BadCell, TextFormat, cell_text
+from larvatus.data.text.columns import is_number
+from larvatus.tasks.rerank.columns import RelevanceColumns, RelevanceFiles, relevance_columns
+from larvatus.tasks.rerank.examples import RelevanceExample, by_query
+
+TABLES: dict[TextFormat, Format] = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "parquet": "parquet"}
+
+
+def read_relevance(
+    paths: Paths, files: RelevanceFiles = RelevanceFiles(), *, problems: Problems | None = None
+) -> Dataset[RelevanceExample]:
+    """Labelled examples from one file or several."""
+    examples: list[RelevanceExample] = []
+    read_as: dict[str, None] = {}
+    names = []
+    for path in path_strings(paths):
+        table = open_table(path, files.table, problems)
+        columns = relevance_columns(table, files.columns)
+        examples += _examples(table, columns, problems)
+        names.append(table.name)
+        read_as[columns.describe()] = None
+    source = ", ".join(names)
+    if not examples:
+        raise DataError(f"{source}: no row can be used{cause(problems)}; give queries with passages and labels")
+    queries = len(by_query(examples))
+    return Dataset(tuple(examples), source, f"read as: {'; '.join(read_as)} ({queries:,} queries)")
+
+
+def read_unlabelled_relevance(
+    name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
+) -> Iterator[RelevanceExample]:
+    """Pairs without labels, one at a time, from a table, or from standard input for ``-``."""
+    if format is not None and format not in TABLES:
+        raise DataError(f"queries with passages are read from csv, tsv, jsonl or parquet, not {format}")
+    table = open_table(name, TableOptions(format=None if format is None else TABLES[format]))
+    shape = relevance_columns(table, columns, labelled=False)
+    say(f"{table.name}: read as: {shape.describe()}")
+    yield from _examples(table, shape, None)
+
+
+def _examples(table: LabelledTable, columns: RelevanceColumns, problems: Problems | None) -> Iterator[RelevanceExample]:
+    for place, row in table.rows:
+        try:
+            yield from examples_of(row, columns, place)
+        except BadCell as bad:
+            fault(problems, bad.kind, place, str(bad))
+
+
+def examples_of(row: Row, columns: RelevanceColumns, place: Place) -> list[RelevanceExample]:
+    """An example for each passage of a row; `BadCell` where there is none."""
+    query = _text(row, columns.query)
+    if columns.form == "positives":
+        graded = [(text, 1.0) for name in columns.positives for text in _several(row, name)]
+        if not graded:
+            raise BadCell("no positive", f"{', '.join(columns.positives)} is empty; drop the row, or give a positive")
+        graded += [(text, 0.0) for name in columns.negatives for text in _several(row, name)]
+        passages, grades = [text for text, _ in graded], [grade for _, grade in graded]
+        return [_example(query, *pair, row, columns, place) for pair in zip(passages, grades, strict=True)]
+    assert columns.passage is not None
+    several = columns.form == "lists"
+    passages = _several(row, columns.passage) if several else [_text(row, columns.passage)]
+    if columns.label is None:
+        return [_example(query, passage, None, row, columns, place) for passage in passages]
+    given = row.get(columns.label)
+    labels = given if several and isinstance(given, list) else [given]
+    if len(labels) != len(passages) or not passages:
+        raise BadCell(
+            "labels do not fit",
+            f"{columns.passage} has {len(passages)} passages, but {columns.label} has {len(labels)} labels",
+        )
+    return [
+        _example(query, passage, relevance_of(label, columns.label), row, columns, place)
+        for passage, label in zip(passages, labels, strict=True)
+    ]
+
+
+def _example(
+    query: str, passage: str, grade: float | None, row: Row, columns: RelevanceColumns, place: Place
+) -> RelevanceExample:
+    identifier = row.get(columns.id) if columns.id else None
+    return RelevanceExample(query, passage, grade, place, None if identifier is None else str(identifier))
+
+
+def relevance_of(value: Any, column: str) -> float:
+    """The relevance that a cell states.
+
+    >>> relevance_of("2", "label"), relevance_of(True, "label")
+    (2.0, 1.0)
+    """
+    number = float(value) if isinstance(value, bool) or (value is not None and is_number(str(value))) else math.nan
+    if not math.isfinite(number) or number < 0:
+        raise BadCell("no relevance", f"{column} is {str(value)[:40]!r}, not a number of 0 (not relevant) or more")
+    return number
+
+
+def _text(row: Row, column: str) -> str:
+    text = cell_text(row, column)
+    if text.strip() in MISSING_VALUES:
+        raise BadCell("empty text", f"{column} is {text.strip()}, a missing value; drop the row, or give it a text")
+    return text
+
+
+def _several(row: Row, column: str) -> list[str]:
+    """The texts of a cell: one, a list of them, or none."""
+    value = row.get(column)
+    if value is None or value == "" or value == []:
+        return []
+    if isinstance(value, list):
+        return [_text({f"{column}[{number}]": text}, f"{column}[{number}]") for number, text in enumerate(value)]
+    return [_text(row, column)]

@@ -1,0 +1,206 @@
+"""Reranking: score passages for a query, with a model that reads both together.
+
+larvatus finetune rerank --train wikiqa.tsv --loss softmax --out runs/rerank
+larvatus predict runs/rerank "Where does a river end?" --pair "A river ends in the sea."
+larvatus search "Where does a river end?" --index index --rerank runs/rerank
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.ranges import DropoutRate
+from larvatus.core.settings import Settings
+from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.labelled.file_options import Paths
+from larvatus.data.labelled.problems import Problems
+from larvatus.data.labelled.records import Dataset, Kind, Place, Row
+from larvatus.data.labelled.tables import Columns
+from larvatus.data.labelled.texts import TextFormat
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.bundle.new_heads import default_head_settings
+from larvatus.models.heads.head import Dense
+from larvatus.models.heads.pooling import resolve_pool
+from larvatus.models.heads.reranking import RerankingConfig
+from larvatus.models.objectives.ranking import AnyRankingLoss, BinaryCrossEntropy, ListNet, MeanSquared, Softmax
+from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, text_or_pair
+from larvatus.tasks.rerank.columns import RelevanceFiles
+from larvatus.tasks.rerank.encode import encode_relevance, pair_scores, reranker_of
+from larvatus.tasks.rerank.evaluation import (
+    METRICS,
+    RelevanceEvaluation,
+    RelevanceValidation,
+    evaluate_relevance,
+    refuse_uncounted,
+)
+from larvatus.tasks.rerank.examples import RelevanceExample, by_query
+from larvatus.tasks.rerank.reader import read_relevance, read_unlabelled_relevance
+from larvatus.tasks.rerank.results import ScoredPassage
+from larvatus.tasks.results import coverages
+from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.task import CardTerms, Task, TaskData
+from larvatus.tasks.validation import check_metric
+
+LossName = Literal["binary-cross-entropy", "mean-squared", "softmax", "listnet"]
+LOSSES: dict[LossName, AnyRankingLoss] = {
+    "binary-cross-entropy": BinaryCrossEntropy(),
+    "mean-squared": MeanSquared(),
+    "softmax": Softmax(),
+    "listnet": ListNet(),
+}
+
+
+class RerankOptions(Settings):
+    """Options of a reranker; None uses the model's default, or that of the labels."""
+
+    loss: LossName | None = None
+    """Loss to minimise; default: binary-cross-entropy, or mean-squared for labels above 1."""
+    pool: Literal["cls", "mean"] | None = None
+    """What stands for a query with a passage: cls, or the mean of its tokens; default: as its family has it."""
+    dense: Dense | None = None
+    """Layer before the score; none: one linear layer only; default: as the model's family has it."""
+    dropout: DropoutRate | None = None
+    """Dropout before the score; default: 0.1."""
+    mix: bool | None = None
+    """Read a learned mix of all layers; default: with ELMo."""
+
+
+class RerankTask(Task[RelevanceExample, ScoredPassage, RerankOptions]):
+    name = "rerank"
+    title = "Score passages for a query."
+    models = "rerankers"
+    Options = RerankOptions
+    Head = RerankingConfig
+    Reading = RelevanceFiles
+    Inputs = TextOrPairInput
+    served = False
+    defaults = Defaults(5e-5, 1.0, 1_500)
+    card = CardTerms(
+        "scores the relevance of a passage to a query",
+        "text-ranking",
+        "AutoModelForSequenceClassification",
+        '("A query.", "A passage.")',
+        '"A query." --pair "A passage."',
+        also='`sentence-transformers` loads it with the same scores: `CrossEncoder("{name}")`.',
+    )
+    as_tuples = (("query", "passage", "label"),)
+
+    def read_files(
+        self, source: Paths, files: RelevanceFiles, kind: Kind | None, problems: Problems | None
+    ) -> Dataset[RelevanceExample]:
+        return read_relevance(source, files, problems=problems)
+
+    def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
+        return "query" in columns and bool({"passage", "passages", "positives", "pos", "docs"} & set(columns))
+
+    def prepare(
+        self,
+        bundle: Bundle,
+        train: Dataset[RelevanceExample],
+        dev: Dataset[RelevanceExample] | None,
+        args: TaskArguments,
+    ) -> TaskData:
+        head, windows = self.head(bundle, train, args), args.windows(bundle)
+        listwise = head.loss.listwise
+        rows = _comparable(train, args) if listwise else train.examples
+        validation = None
+        if dev:
+            metric = METRICS[0] if args.metric is None else check_metric(args.metric, METRICS)
+            data = encode_relevance(bundle, dev.examples, windows, listwise=True)
+            refuse_uncounted(data, dev.source)
+            validation = RelevanceValidation(data, metric)
+        encoded = encode_relevance(bundle, rows, windows, listwise=listwise)
+        return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
+
+    def head(self, bundle: Bundle, train: Dataset[RelevanceExample], args: TaskArguments) -> RerankingConfig:
+        """The head that labels and options need."""
+        options = with_layer_mix(self.options(args), bundle)
+        loss = choose_loss(train, options.loss)
+        asked = {"pool": options.pool, "dense": options.dense, "dropout": options.dropout}
+        settings: dict[str, Any] = {
+            **default_head_settings(bundle, "reranking"),
+            **{name: value for name, value in asked.items() if value is not None},
+        }
+        if settings.get("dense") == "none":
+            settings["dense_norm"] = False
+        config = RerankingConfig(
+            mix=bool(options.mix), loss=loss, activation="sigmoid" if loss.sigmoid else "none", **settings
+        )
+        relevant = sum(bool(example.grade) for example in train)
+        queries, pairs = len(by_query(train)), len(train)
+        args.say(f"queries: {queries:,}, {pairs / queries:.1f} passages each, {relevant / pairs:.0%} relevant")
+        args.say(f"loss: {loss.__struct_config__.tag}")
+        return msgspec.structs.replace(config, pool=resolve_pool(bundle.tokenizer.template, config.pool))
+
+    def is_linear(self, config: RerankingConfig) -> bool:
+        return config.dense == "none" and not config.mix
+
+    def example(self, given: Input, place: Place) -> RelevanceExample:
+        plain = text_or_pair(given, place)
+        if plain.pair is None:
+            raise UsageError(f"{place} is one text; a reranker reads a query with a passage: (query, passage), --pair")
+        for role, text in (("query", plain.text), ("passage", plain.pair)):
+            refuse_surrogates(text, f"{place}: the {role}")
+            if not text.strip():
+                raise DataError(f"{place}: the {role} is empty; leave it out")
+        return RelevanceExample(plain.text, plain.pair, None, place)
+
+    def read_plain(
+        self, name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
+    ) -> Iterator[RelevanceExample]:
+        return read_unlabelled_relevance(name, columns, format, say)
+
+    def predict(
+        self, bundle: Bundle, examples: Sequence[RelevanceExample], options: PredictOptions, scoring: ScoringOptions
+    ) -> Sequence[ScoredPassage]:
+        data = encode_relevance(bundle, examples, options.windows(bundle), listwise=False)
+        scores = reranker_of(bundle.network).shown(pair_scores(bundle.network, data.sequences, scoring))
+        rows = zip(examples, scores.tolist(), coverages(data.sequences), strict=True)
+        return [
+            ScoredPassage(query=example.query, passage=example.passage, score=score, coverage=coverage)
+            for example, score, coverage in rows
+        ]
+
+    def evaluate(
+        self, bundle: Bundle, data: Dataset[RelevanceExample], options: EvaluationOptions
+    ) -> RelevanceEvaluation:
+        return evaluate_relevance(bundle, data, options)
+
+
+def choose_loss(train: Dataset[RelevanceExample], asked: LossName | None) -> AnyRankingLoss:
+    """The loss as requested, or by the labels; labels that it cannot learn from are refused."""
+    grades = {example.grade or 0.0 for example in train}
+    if len(grades) < 2:
+        (only,) = grades
+        fix = "give some passages that are relevant" if only == 0 else "give some that are not relevant, with label 0"
+        raise DataError(f"{train.source}: all labels are {only:g}, so there is nothing to learn; {fix}")
+    name: LossName = asked or ("binary-cross-entropy" if max(grades) <= 1 else "mean-squared")
+    if name == "binary-cross-entropy" and max(grades) > 1:
+        raise UsageError(
+            f"binary-cross-entropy learns labels between 0 and 1, and {train.source} has {max(grades):g}; give --loss "
+            "mean-squared, softmax or listnet"
+        )
+    return LOSSES[name]
+
+
+def _comparable(train: Dataset[RelevanceExample], args: TaskArguments) -> list[RelevanceExample]:
+    """The examples of queries whose candidates differ in relevance; the others teach a listwise loss nothing."""
+    lists = by_query(train)
+    kept = [rows for rows in lists.values() if len({row.grade for row in rows}) > 1]
+    if not kept:
+        raise DataError(
+            f"{train.source}: no query has both a relevant passage and another one, which a listwise loss compares; "
+            "give each query both, or --loss binary-cross-entropy"
+        )
+    if len(kept) < len(lists):
+        args.say(
+            f"{len(lists) - len(kept):,} of {len(lists):,} queries are left out: a listwise loss compares the passages "
+            "of a query, and theirs are all equally relevant"
+        )
+    return [row for rows in kept for row in rows]
