@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import larvatus as lv
+from larvatus.core.batch import edges
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.rng import stream
 from larvatus.core.targets import RelevanceTargets
@@ -125,6 +126,21 @@ def test_the_loss_is_that_of_a_naive_loop_over_windows_and_queries(tuned: Callab
         total = total - (torch.softmax(labels, 0) * torch.log_softmax(scores, 0)).sum()
     torch.testing.assert_close(loss.total, total, rtol=1e-9, atol=1e-9)
     assert float(loss.count) == head.size(batch) == len(data)
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+def test_padded_sequences_have_the_same_scores(tuned: Callable[..., Bundle], pool: Any) -> None:
+    bundle = tuned(RerankingConfig(pool=pool))
+    data = encoded(bundle, examples(3), listwise=False)
+    scores = pair_scores(bundle.network, data.sequences, ScoringOptions())
+    head = head_of(bundle.network)
+    with torch.inference_mode():
+        batch = on_device(data.batch(np.arange(len(data))), "cpu")
+        rows = bundle.network.encoder(batch.tokens).split(batch.tokens.lengths.tolist())
+        z_BLD = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=9.0)
+        mask_BL = torch.arange(z_BLD.shape[1])[None] < batch.tokens.lengths[:, None]
+        padded = head.padded_logits(z_BLD, mask_BL.long())[:, 0].numpy()
+    np.testing.assert_allclose(np.maximum.reduceat(padded, edges(data.sequences.parts)[:-1]), scores, atol=1e-5)
 
 
 def naive_metrics(scores: list[float], grades: list[float]) -> tuple[float, float, float]:

@@ -90,6 +90,23 @@ def test_bad_rows_are_named_with_the_fix(tmp_path: Path, row: dict[str, Any], me
     assert "bad.jsonl" in str(caught.value)
 
 
+def in_memory(kind: str) -> Any:
+    if kind == "list":
+        return PAIRS
+    if kind == "pandas":
+        return pytest.importorskip("pandas").DataFrame(rows_of("pairs"))
+    return pytest.importorskip("datasets").Dataset.from_list(rows_of("lists"))
+
+
+@pytest.mark.parametrize("kind", ["list", "pandas", "datasets"])
+def test_tables_in_memory_are_read_as_files_are(tiny_directory: Path, kind: str) -> None:
+    train = in_memory(kind)
+    tuned = lv.finetune("rerank", tiny_directory, train=train, hold_out=False, epochs=1, device="cpu", quiet=True)
+    assert [row.passage for row in tuned.rerank("a river", ["the bank"])] == ["the bank"]
+    evaluation = lv.evaluate(tuned, data=train, samples=20)
+    assert (evaluation.queries, len(evaluation.data)) == (2, 4)
+
+
 def test_labels_that_teach_nothing_are_refused(tiny_directory: Path) -> None:
     settings: dict[str, Any] = {"epochs": 1, "device": "cpu", "hold_out": False}
     positives = [(f"a {word}", "the bank", 1) for word in ("river", "bank", "run")]

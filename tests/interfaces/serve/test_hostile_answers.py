@@ -27,6 +27,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "attention": lambda client: client.attention("a"),
     "answer": lambda client: client.answer(("a?", "b")),
     "classify": lambda client: client.classify(["a", "b"]),
+    "rerank": lambda client: client.rerank("a?", ["a", "b"]),
 }
 
 
@@ -102,6 +103,7 @@ SHAPES = [
     {"results": [{"units": [{"vector": [1.0, 2.0]}, {"vector": [1.0]}]}]},
     {"results": [{"units": [{"vector": [[[1.0]]]}]}]},
     {"results": [{"units": [{"vector": [{}]}]}]},
+    *({"results": [{"index": value, "relevance_score": 0.5}]} for value in (None, -1, 2, "a")),
     {"results": [{"units": [{"vector": [1e39]}]}]},  # no number in float32
 ]
 
