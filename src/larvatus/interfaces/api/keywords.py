@@ -410,11 +410,14 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     prefix: str
     label_words: Mapping[str, str]
     max_tokens: int | None
+    vectors: Literal["dense", "late", "sparse"] | None
     loss: Literal["multiple-negatives", "cosent", "triplet", "simcse", "distillation"] | None
     normalise: bool | None
-    scale: float
+    scale: float | None
     symmetric: bool
     margin: float
+    flops_query: float | None
+    flops_document: float | None
     matryoshka: Sequence[int]
     teacher: str | None
     teacher_vectors: str | Path | None
