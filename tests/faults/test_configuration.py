@@ -236,9 +236,9 @@ KNOWN_FLAGS = {
                 "--text"
             ),
             "embed": (
-                "--dense --header --loss --margin --matryoshka --member --negative --no-header --no-normalise "
-                "--no-quoting --normalise --pair --pool --quoting --rows --scale --score "
-                "--similarity-weight --symmetric --teacher --teacher-vectors --text --vector-weight"
+                "--dense --flops-document --flops-query --header --loss --margin --matryoshka --member --negative "
+                "--no-header --no-normalise --no-quoting --normalise --pair --pool --quoting --rows --scale --score "
+                "--similarity-weight --symmetric --teacher --teacher-vectors --text --vector-weight --vectors"
             ),
             "prompt": (
                 "--header --label --labels --no-header --no-quoting --pair --pattern --quoting --separator --text "

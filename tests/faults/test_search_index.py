@@ -15,7 +15,7 @@ import torch
 
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, NumericsError
-from larvatus.inference.search import build
+from larvatus.inference.search import build, text_vectors
 from larvatus.inference.search.generation import NAME, Generation, read_manifest
 from larvatus.interfaces.cli.main import run
 from tests.faults.test_exhausted import limited
@@ -54,7 +54,7 @@ def contents(index: Path) -> dict[str, bytes]:
 def count_reads(monkeypatch, *, fail_after: int | None = None, fault: Exception | None = None) -> list[str]:
     """Texts that the model reads; after so many blocks it fails."""
     read: list[str] = []
-    plain = build.unit_vectors
+    plain = text_vectors.unit_vectors
     blocks = iter(range(10**9))
 
     def counted(model, texts):
@@ -64,7 +64,7 @@ def count_reads(monkeypatch, *, fail_after: int | None = None, fault: Exception 
         read.extend(texts)
         return plain(model, texts)
 
-    monkeypatch.setattr(build, "unit_vectors", counted)
+    monkeypatch.setattr(text_vectors, "unit_vectors", counted)
     return read
 
 

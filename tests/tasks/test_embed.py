@@ -20,6 +20,7 @@ from larvatus.metrics.correlation import spearman
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
 from larvatus.models.objectives.sentence import CoSENT, Distillation, Matryoshka, MultipleNegatives
+from larvatus.tasks.embed.compared import DenseTexts
 from larvatus.tasks.embed.encode import EncodeOptions, encode_sentences
 from larvatus.tasks.embed.evaluation import evaluate_sentences
 from larvatus.tasks.embed.examples import SentenceExample
@@ -319,7 +320,7 @@ def test_evaluation_counts_by_hand(tuned: Callable[..., Bundle], monkeypatch: py
     order = [names[name] for name in ("a", "b", "c", "d", "e")]
     made = np.array([texts[name] for name in ("a", "b", "c", "d", "e")], np.float32)
     assert order == ["the", "river", "bank", "wide", "deep"]
-    monkeypatch.setattr("larvatus.tasks.embed.evaluation.text_vectors", lambda *given: made)
+    monkeypatch.setattr("larvatus.tasks.embed.evaluation.compared_texts", lambda *given: DenseTexts(made))
     found = evaluate_sentences(bundle, data)
     # a: e 0.995, b 0.6, c 0 → first relevant at 2, none at 1, both in ten; d: e −0.1, b −0.8, c −1 → at 1
     assert found.metrics["mrr@10"].value == pytest.approx((1 / 2 + 1) / 2)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from socket import gethostname
@@ -25,6 +26,8 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.sentence_modules import module_files
 from larvatus.models.bundle.weights import find_weights
 from larvatus.models.heads.embedding import Embedding
+from larvatus.models.heads.head import VectorKind
+from larvatus.models.heads.text_head import TokenHead
 from larvatus.models.nn.encoder import Encoder
 
 
@@ -81,8 +84,16 @@ class LoadedModel:
     @property
     def sentence_head(self) -> Embedding | None:
         """How the model turns a whole text into a vector, if it is a sentence encoder."""
-        heads = (head for head in self.network.heads.values() if getattr(head.config, "in_modules", False))
-        return cast(Embedding | None, next(heads, None))
+        return cast(Embedding | None, next(self._heads("dense"), None))
+
+    @property
+    def token_head(self) -> TokenHead | None:
+        """How the model turns a whole text into token vectors or sparse vectors, if it does."""
+        return cast(TokenHead | None, next(self._heads("late", "sparse"), None))
+
+    def _heads(self, *kinds: VectorKind) -> Iterator[Any]:
+        """Heads that give these kinds of vectors."""
+        return (h for h in self.network.heads.values() if getattr(h.config, "vector_kind", None) in kinds)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -131,6 +131,7 @@ class Network(nn.Module):
         for objective in self.objectives.values():
             if isinstance(objective, Head):
                 objective.tie(self.encoder)
+                objective.join(self.objectives)
         self.generator = None
         if narrow is not None:
             self.attach(Network(narrow, [config for config in objectives if config not in of_encoder], vocabulary))

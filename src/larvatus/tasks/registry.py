@@ -62,7 +62,7 @@ def get_task(name: str) -> AnyTask:
 
 def task_of_head(config: object) -> AnyTask | None:
     """The task whose head this is; None of an objective of pretraining."""
-    return next((task for task in TASKS.values() if type(config) is task.Head), None)
+    return next((task for task in TASKS.values() if type(config) in (task.Head, *task.OtherHeads)), None)
 
 
 def task_of(bundle: Bundle) -> AnyTask:

@@ -85,6 +85,8 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     """Options of its head and input; the docstrings of the fields are the help texts."""
     Head: ClassVar[type[HeadConfig]]
     """The settings of its head, by which the task of a model is known."""
+    OtherHeads: ClassVar[tuple[type[HeadConfig], ...]] = ()
+    """Settings of other heads that it trains too."""
     defaults: ClassVar[Defaults]
     """Default rates and number of updates."""
     card: ClassVar[CardTerms]
@@ -144,7 +146,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
 
     def head_in(self, bundle: Bundle) -> Any | None:
         """The settings of the head that a model has for this task already."""
-        return next((config for config in bundle.objectives if type(config) is self.Head), None)
+        return next((config for config in bundle.objectives if type(config) in (self.Head, *self.OtherHeads)), None)
 
     def is_linear(self, config: Any) -> bool:
         """Whether the head is a single linear layer over one vector per text, which trains faster by itself."""

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
-from larvatus.inference.search import build
+from larvatus.inference.search import text_vectors
 from larvatus.inference.search.exact import first_of_largest, nearest_vectors
 from larvatus.inference.search.generation import Generation
 from larvatus.inference.search.quantised import StoredVectors
@@ -94,8 +94,8 @@ def test_results_are_the_best_by_a_naive_loop_at_their_exact_places(make, model,
 
 def test_only_new_and_changed_text_is_read(make, model, documents, monkeypatch):
     read = []
-    plain = build.unit_vectors
-    monkeypatch.setattr(build, "unit_vectors", lambda model, texts: read.extend(texts) or plain(model, texts))
+    plain = text_vectors.unit_vectors
+    monkeypatch.setattr(text_vectors, "unit_vectors", lambda model, texts: read.extend(texts) or plain(model, texts))
     first = make()
     assert sorted(read) == sorted({row["text"] for row in passages_of(first)})  # equal passages once
     generation = first.manifest.generation
@@ -141,7 +141,7 @@ def test_an_open_index_outlives_a_new_build(make, documents):
 
 def test_other_kinds_of_vectors_are_made_from_stored_ones(make, monkeypatch):
     make(dtype="float32")
-    monkeypatch.setattr(build, "unit_vectors", None)  # the model is not asked
+    monkeypatch.setattr(text_vectors, "unit_vectors", None)  # the model is not asked
     for dtype in ("float16", "int8"):
         assert make(dtype=dtype).manifest.vectors.dtype == dtype
     with pytest.raises(TypeError):

@@ -25,9 +25,9 @@ import msgspec
 import numpy as np
 
 from larvatus.core import files
-from larvatus.core.arrays import Bytes, Floats, Records
+from larvatus.core.arrays import Bytes
 from larvatus.core.checksummed import write_checksummed
-from larvatus.core.errors import ArtefactError, DataError, NumericsError
+from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.regular_files import is_there
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.executor import Executor, LocalExecutor
@@ -41,10 +41,25 @@ from larvatus.inference.search.graph import NAME as GRAPH
 from larvatus.inference.search.graph import check_graph, write_graph
 from larvatus.inference.search.lexical import WORDS, write_lexical
 from larvatus.inference.search.passages import PassageSettings, passage_spans
-from larvatus.inference.search.quantised import Kind, StoredVectors, VectorFormat
+from larvatus.inference.search.quantised import Kind, VectorFormat
+from larvatus.inference.search.ragged import RaggedRecords, record_type, stored_kinds
 from larvatus.inference.search.sources import PlannedSource, SourcePlan, plan_sources, state_of
+from larvatus.inference.search.sparse_index import write_postings
+from larvatus.inference.search.text_vectors import (
+    StoredTexts,
+    encode_passages,
+    index_kind,
+    index_size,
+    model_name,
+)
 from larvatus.inference.search.vector_cache import ComputedParts, VectorCache
-from larvatus.inference.search.write import PassageRow, PassageWriter, write_sources, write_vectors
+from larvatus.inference.search.write import (
+    PassageRow,
+    PassageWriter,
+    write_all_records,
+    write_sources,
+    write_vectors,
+)
 from larvatus.models.loaded import settings_hash
 from larvatus.models.nn.device import explain_out_of_memory
 
@@ -124,6 +139,10 @@ def build_passage_index(
 ) -> BuildSummary:
     """Write the index of all passages of all files, or the next generation of one that is there."""
     began, run = time.time_ns(), run or BuildRun()
+    kind, size = index_kind(model), index_size(model)
+    kinds = stored_kinds(kind, options.vectors.kinds)
+    if options.vectors.hnsw and kind == "sparse":
+        raise UsageError("an index of sparse vectors has postings and needs no graph; leave out --hnsw")
     if options.vectors.hnsw:
         check_graph(options.vectors.kinds)
     old = _old_generation(model, out, overwrite=run.overwrite)
@@ -133,7 +152,6 @@ def build_passage_index(
         return _summary(old.manifest, out, plan, embedded=0, skipped=run.skipped)
     if not same_text:
         plan = replace(plan, sources=tuple(PlannedSource(source.file) for source in plan.sources))
-    kinds, size = options.vectors.kinds, model.encoder.width
     directory = out.with_name(out.name + ".parts")
     identity = {"model": model.fingerprint, "tokenizer": settings_hash(model.tokenizer), "vectors": list(kinds)}
     parts = ComputedParts(directory, identity)
@@ -141,9 +159,10 @@ def build_passage_index(
         before = parts.open(resume=True).vectors
         cache = VectorCache(old, parts, kinds, size)
         manifest = IndexManifest(
-            model=_name(model),
+            model=model_name(model),
             fingerprint=model.fingerprint,
             size=size,
+            kind=kind,
             vectors=options.vectors.format,
             columns=options.reading.further_fields,
             reading=options.identity,
@@ -184,13 +203,8 @@ def check_model(manifest: IndexManifest, model: EncoderModel, path: Path, *, way
     if manifest.fingerprint != model.fingerprint:
         raise ArtefactError(
             f"{path} was built with the model {manifest.model} ({manifest.fingerprint[:8]}…), and this one is "
-            f"{_name(model)} ({model.fingerprint[:8]}…); {way}"
+            f"{model_name(model)} ({model.fingerprint[:8]}…); {way}"
         )
-
-
-def _name(model: EncoderModel) -> str:
-    """The name by which a model can be loaded again."""
-    return str(getattr(model.origin, "path", model.bundle.path))
 
 
 def _is_current(plan: SourcePlan, old: Generation) -> bool:
@@ -254,7 +268,11 @@ def _write(aside: Path, build: _Build, plan: SourcePlan, manifest: IndexManifest
         _embed(build, _blocks(_write_passages(build, plan, writer), build.cache))
     if not writer.count:
         raise DataError(f"the files hold no text to index ({build.run.skipped}); name files with text")
-    write_vectors(aside, build.cache, writer.count, build.options.vectors.kinds, manifest.size)
+    write_vectors(aside, build.cache, writer.count, manifest.stored, manifest.size)
+    if (record := record_type(manifest.kind, manifest.size)) is not None:
+        write_all_records(aside, build.cache, record.itemsize)
+        if manifest.kind == "sparse":
+            write_postings(aside, RaggedRecords.open(aside, record, writer.count), manifest.size)
     write_sources(aside, writer.sources)
     if build.options.vectors.bm25:
         write_lexical(aside, passage_texts(aside, manifest.columns))
@@ -345,8 +363,8 @@ def _embed(build: _Build, blocks: Iterator[_Block]) -> None:
     state = partial(_Embedding, build.model, build.options.vectors.kinds)
     fix = "run the same command again: it continues from what was written"
     with build.run.executor.pool(state, _embed_block, what="an embedding worker", fix=fix) as pool:
-        for keys, arrays in pool.map(blocks):
-            build.parts.add(keys, arrays)
+        for keys, texts in pool.map(blocks):
+            build.parts.add(keys, texts)
             build.run.progress(build.parts.progress().vectors)
 
 
@@ -358,27 +376,9 @@ class _Embedding:
     kinds: tuple[Kind, ...]
 
 
-def _embed_block(work: _Embedding, block: _Block) -> tuple[Bytes, dict[str, Records]]:
+def _embed_block(work: _Embedding, block: _Block) -> tuple[Bytes, StoredTexts]:
     with explain_out_of_memory("use a smaller --model; the same command resumes"):
-        vectors_ND = unit_vectors(work.model, block.texts)
-    return block.keys, StoredVectors.encode(vectors_ND, work.kinds)
-
-
-def unit_vectors(model: EncoderModel, texts: Sequence[str]) -> Floats:
-    """Sentence vectors of length 1; zeros for a text without a token of the vocabulary (a lone control character).
-
-    A vector that is not finite is refused: the weights are damaged, or numbers overflow.
-    """
-    listed = model.vectors(list(texts), unit="sentence", normalise=True)
-    vectors_ND: Floats = np.stack([vectors.array for vectors in listed]).astype(np.float32)
-    for place, vectors in enumerate(listed):
-        if not vectors.tokens:
-            vectors_ND[place] = 0.0
-        elif not np.isfinite(vectors_ND[place]).all():
-            raise NumericsError(
-                f"the vector of {texts[place][:40]!r} is not finite; check the weights of {_name(model)}, or use fp32"
-            )
-    return vectors_ND
+        return block.keys, encode_passages(work.model, block.texts, work.kinds)
 
 
 def _summary(manifest: IndexManifest, out: Path, plan: SourcePlan, *, embedded: int, skipped: Skipped) -> BuildSummary:

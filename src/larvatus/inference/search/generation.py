@@ -5,6 +5,7 @@
     index/00002/passages.arrow   a row for each passage: document, line, start, end, text, and the metadata columns
     index/00002/keys.npy         [N, 16] hash of each passage's text, by which a later build finds its vector again
     index/00002/vectors.*.npy    [N, D] unit vectors (`quantised.py`)
+    index/00002/records.*        of late and sparse vectors: those of tokens, or weights of tokens (`ragged.py`)
 
 A build writes the next generation aside, then replaces the manifest in one step, then removes the old generation. A
 reader therefore sees the old index or the new one, and a build that is killed leaves the old one whole. Files are
@@ -28,11 +29,12 @@ from larvatus.core.checksummed import LONGEST, check_file, read_checksummed
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there, only_regular
 from larvatus.core.settings import Settings
-from larvatus.inference.search.quantised import StoredVectors, VectorFormat
+from larvatus.inference.search.quantised import Kind, StoredVectors, VectorFormat
+from larvatus.inference.search.ragged import AGAIN, RaggedRecords, record_type, stored_kinds
+from larvatus.models.heads.head import VectorKind
 
 NAME, SOURCES, PASSAGES, KEYS = "index.json", "sources.arrow", "passages.arrow", "keys.npy"
 FORMAT = 1
-AGAIN = "build it again with larvatus search build"
 KEY = 16
 """Bytes of a passage's hash."""
 METADATA = "metadata."
@@ -79,6 +81,8 @@ class IndexManifest(Settings):
     """Identity of its weights, settings and vocabulary."""
     size: int
     """Dimensions of a vector."""
+    kind: VectorKind = "dense"
+    """Kind of the model's vectors."""
     vectors: VectorFormat
     columns: tuple[str, ...] = ()
     """Metadata columns."""
@@ -93,6 +97,11 @@ class IndexManifest(Settings):
     passages: int
     files: dict[str, FileSum]
     """Files of the generation."""
+
+    @property
+    def stored(self) -> tuple[Kind, ...]:
+        """How unit vectors are stored; an index of sparse vectors has none."""
+        return stored_kinds(self.kind, self.vectors.kinds)
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,8 @@ class Generation:
     vectors: StoredVectors
     firsts: Ints
     """First passage of each source, so that a row's source is found by bisection."""
+    records: RaggedRecords | None = None
+    """Records of each passage; None for dense vectors."""
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = True) -> Generation:
@@ -141,7 +152,7 @@ class Generation:
     @classmethod
     def _open(cls, path: Path, manifest: IndexManifest, *, verify: bool) -> Generation:
         folder = path / manifest.generation
-        shapes = StoredVectors.shapes(manifest.vectors.kinds, manifest.size)
+        shapes = StoredVectors.shapes(manifest.stored, manifest.size)
         needed = {SOURCES, PASSAGES, KEYS, *(f"{name}.npy" for name in shapes)}
         if not needed <= manifest.files.keys():
             raise ArtefactError(f"{path / NAME} does not list all files of an index; {AGAIN}")
@@ -162,7 +173,9 @@ class Generation:
             raise ArtefactError(f"{folder / SOURCES} does not fit {PASSAGES}; {AGAIN}")
         vectors = map_vectors(folder, manifest, count)
         keys = map_array(folder / KEYS, (count, KEY), np.dtype(np.uint8))
-        return cls(path, manifest, sources, passages, keys, vectors, firsts)
+        record = record_type(manifest.kind, manifest.size)
+        records = None if record is None else RaggedRecords.open(folder, record, count)
+        return cls(path, manifest, sources, passages, keys, vectors, firsts, records)
 
     @property
     def folder(self) -> Path:
@@ -216,7 +229,7 @@ def passage_texts(folder: Path, columns: tuple[str, ...]) -> Iterator[str]:
 
 def map_vectors(folder: Path, manifest: IndexManifest, count: int) -> StoredVectors:
     """The vectors of a generation, mapped from the disk."""
-    kinds, size = manifest.vectors.kinds, manifest.size
+    kinds, size = manifest.stored, manifest.size
     shapes = StoredVectors.shapes(kinds, size).items()
     arrays = {name: map_array(folder / f"{name}.npy", (count, *tail), dtype) for name, (dtype, tail) in shapes}
     return StoredVectors(arrays, kinds, size)

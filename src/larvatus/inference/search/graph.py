@@ -20,8 +20,8 @@ import numpy as np
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.inference.search.exact import Matches, ranked
-from larvatus.inference.search.generation import AGAIN
 from larvatus.inference.search.quantised import StoredVectors
+from larvatus.inference.search.ragged import AGAIN
 
 NAME = "graph.usearch"
 NUMBERS = {"float32": "f32", "float16": "f16", "int8": "i8"}

@@ -5,7 +5,8 @@
         hit.score, hit.document, hit.start, hit.text
 
 The question goes through the model that the index was built with; the score of a passage is the cosine of the two
-vectors (Reimers & Gurevych 2019). `build.py` makes an index, `exact.py` and `graph.py` find the nearest vectors,
+vectors (Reimers & Gurevych 2019), or that of another kind of vectors (`text_vectors.py`). `build.py` makes an index,
+`exact.py` and `graph.py` find the nearest vectors, `late_index.py` and `sparse_index.py` search the other kinds,
 `lexical.py` ranks by words, `fusion.py` makes one ranking of both, `rerank.py` orders the best again.
 """
 
@@ -16,8 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, overload
 
-import numpy as np
-
 from larvatus.core.arrays import Bools
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.files import as_text
@@ -27,18 +26,21 @@ from larvatus.core.tabular import ResultList
 from larvatus.core.text_inputs import checked_texts
 from larvatus.inference.model.loading import load
 from larvatus.inference.model.model import Model
-from larvatus.inference.search.build import check_model, unit_vectors
+from larvatus.inference.search.build import check_model
 from larvatus.inference.search.exact import Matches, nearest_vectors
 from larvatus.inference.search.filters import Where, allowed_rows
 from larvatus.inference.search.fusion import fuse
 from larvatus.inference.search.generation import METADATA, Generation, IndexManifest
 from larvatus.inference.search.graph import NAME as GRAPH
 from larvatus.inference.search.graph import VectorGraph, has_usearch, require_usearch
+from larvatus.inference.search.late_index import LateIndex
 from larvatus.inference.search.lexical import WORDS, LexicalIndex
 from larvatus.inference.search.rerank import Reranker, open_reranker
 from larvatus.inference.search.rerank import rerank as rerank_matches
 from larvatus.inference.search.results import SearchHit, SearchResults
 from larvatus.inference.search.sources import changed_sources
+from larvatus.inference.search.sparse_index import SparseIndex
+from larvatus.inference.search.text_vectors import sparse_weights, token_vectors, unit_vectors
 
 LEAST_CANDIDATES = 100
 
@@ -79,6 +81,12 @@ class Index:
         there, folder = generation.manifest.files, generation.folder  # opened now: a build may remove them later
         self._words = LexicalIndex.open(folder, len(self)) if WORDS in there else None
         self._graph = VectorGraph.open(folder, generation.vectors) if GRAPH in there and has_usearch() else None
+        manifest, records = generation.manifest, generation.records
+        self._late = self._sparse = None
+        if manifest.kind == "late" and records is not None:
+            self._late = LateIndex(records, generation.vectors, self._graph)
+        elif manifest.kind == "sparse":
+            self._sparse = SparseIndex.open(folder, manifest.size, manifest.passages)
 
     @classmethod
     def open(
@@ -120,7 +128,8 @@ class Index:
 
     def __repr__(self) -> str:
         held = self.manifest
-        return f"<Index {self.path}: {held.passages:,} passages of {held.documents:,} documents, {held.vectors.dtype}>"
+        stored = held.vectors.dtype if held.kind == "dense" else f"{held.kind} vectors"
+        return f"<Index {self.path}: {held.passages:,} passages of {held.documents:,} documents, {stored}>"
 
     @overload
     def search(self, queries: str, **settings: Any) -> SearchResults: ...
@@ -192,19 +201,35 @@ class Index:
         ]
         if options.bm25:
             return by_words
-        vectors_QD = unit_vectors(self.model, queries) if queries else np.empty((0, self.manifest.size), np.float32)
-        top = considered if options.hybrid else count
-        if GRAPH in self.manifest.files and allowed is None and not options.exact:
-            require_usearch()
-        if self._graph is not None and allowed is None and not options.exact:
-            by_vectors = self._graph.search(vectors_QD, top=top, candidates=considered)
-        else:
-            by_vectors = nearest_vectors(
-                self._generation.vectors, vectors_QD, top=top, candidates=considered, allowed=allowed
-            )
+        by_vectors = self._by_vectors(queries, options, allowed, considered if options.hybrid else count)
         if not options.hybrid:
             return by_vectors
         return [fuse(both, top=count) for both in zip(by_vectors, by_words, strict=True)]
+
+    def _by_vectors(
+        self, queries: Sequence[str], options: RankingOptions, allowed: Bools | None, top: int
+    ) -> list[Matches]:
+        """The nearest passages of each query, by the kind of vectors that the index holds."""
+        if not queries:
+            return []
+        if self._sparse is not None:
+            return self._sparse.search(sparse_weights(self.model, queries), top=top, allowed=allowed)
+        if GRAPH in self.manifest.files and allowed is None and not options.exact:
+            require_usearch()
+        if self._late is not None:
+            return self._late.search(
+                token_vectors(self.model, queries),
+                top=top,
+                candidates=options.considered,
+                allowed=allowed,
+                exact=options.exact,
+            )
+        vectors_QD = unit_vectors(self.model, queries)
+        if self._graph is not None and allowed is None and not options.exact:
+            return self._graph.search(vectors_QD, top=top, candidates=options.considered)
+        return nearest_vectors(
+            self._generation.vectors, vectors_QD, top=top, candidates=options.considered, allowed=allowed
+        )
 
     def _lexical(self) -> LexicalIndex:
         if self._words is None:

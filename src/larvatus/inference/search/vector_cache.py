@@ -2,7 +2,7 @@
 
     cache = VectorCache(old, parts, kinds)
     cache.missing(keys)                # which texts the model must read
-    parts.add(keys, arrays)            # whole or absent, on the disk before the next block begins
+    parts.add(keys, texts)             # whole or absent, on the disk before the next block begins
     cache.gather(keys)                 # the stored arrays, in the order of the keys
 
 A text is known by its BLAKE2 hash of 16 bytes. A build that is killed therefore resumes where it was, even if files
@@ -27,10 +27,11 @@ from larvatus.core.settings import Settings
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.inference.search.generation import KEY, Generation
 from larvatus.inference.search.quantised import Kind, StoredVectors
+from larvatus.inference.search.text_vectors import StoredTexts
 
 OPEN = 64
 """Parts that are mapped at once."""
-_KEY = "key"
+_KEY, _RECORDS = "key", "records"
 
 
 def keys_of(texts: Sequence[str]) -> Bytes:
@@ -74,8 +75,11 @@ class ComputedParts(PartsFolder[ComputedVectors]):
         super().__init__(directory, settings, kind=ComputedVectors, suffix=".arrow")
         self._mapped = lru_cache(maxsize=OPEN)(_map)  # of this run alone: the next one reuses the names of parts
 
-    def add(self, keys_NK: Bytes, arrays: dict[str, Records]) -> None:
-        columns: dict[str, Any] = {_KEY: _listed(keys_NK), **{name: _listed(array) for name, array in arrays.items()}}
+    def add(self, keys_NK: Bytes, texts: StoredTexts) -> None:
+        columns: dict[str, Any] = {_KEY: _listed(keys_NK)}
+        columns |= {name: _listed(array) for name, array in texts.arrays.items()}
+        if texts.records is not None:
+            columns[_RECORDS] = pa.array(texts.records, pa.large_binary())
         batch = pa.RecordBatch.from_pydict(columns)
 
         def part(aside: Path) -> None:
@@ -83,6 +87,11 @@ class ComputedParts(PartsFolder[ComputedVectors]):
                 writer.write_batch(batch)
 
         self.write(part, ComputedVectors(vectors=self.progress().vectors + len(keys_NK)), size=batch.nbytes)
+
+    def records(self, number: int, row: int) -> bytes:
+        """The records of a text of a part."""
+        value: bytes = self._mapped(self.paths()[number]).column(_RECORDS)[row].as_py()
+        return value
 
     def part_keys(self) -> list[Bytes]:
         """Keys of each part."""
@@ -145,6 +154,20 @@ class VectorCache:
             for name in shapes:
                 out[name][new[mine]] = self._parts.column(number, name)[places[located[mine]]]
         return out
+
+    def gather_records(self, keys_NK: Bytes) -> list[bytes]:
+        """The records of texts, in the order of their keys."""
+        rows = self._rows.find(keys_NK).tolist()
+        table, parts, places = self._table()
+        located = table.find(keys_NK).tolist()
+        old = None if self._old is None else self._old.records
+        listed: list[bytes] = []
+        for row, place in zip(rows, located, strict=True):
+            if row >= 0 and old is not None:
+                listed.append(old.records[old.starts[row] : old.starts[row + 1]].tobytes())
+            else:
+                listed.append(self._parts.records(int(parts[place]), int(places[place])))
+        return listed
 
     def _table(self) -> tuple[KeyTable, Ints, Ints]:
         """Keys of all parts, with the part and the row of each."""

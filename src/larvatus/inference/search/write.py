@@ -33,12 +33,15 @@ from larvatus.inference.search.generation import (
 )
 from larvatus.inference.search.npy import write_header
 from larvatus.inference.search.quantised import Kind, StoredVectors
+from larvatus.inference.search.ragged import write_records
 from larvatus.inference.search.vector_cache import VectorCache, keys_of
 
 ROWS = 4_096
 """Passages of a record batch."""
 GATHERED = 16_384
 """Vectors that are copied at once."""
+RECORDS_GATHERED = 1_024
+"""Passages whose records are copied at once."""
 
 
 class PassageRow(NamedTuple):
@@ -133,10 +136,16 @@ def write_vectors(folder: Path, cache: VectorCache, count: int, kinds: Sequence[
                 streams[name].write(np.ascontiguousarray(array).tobytes())
 
 
-def _key_blocks(path: Path) -> Iterator[Bytes]:
+def write_all_records(folder: Path, cache: VectorCache, itemsize: int) -> None:
+    """Copy the records of all passages into the order of the table."""
+    blocks = (cache.gather_records(keys) for keys in _key_blocks(folder / KEYS, RECORDS_GATHERED))
+    write_records(folder, blocks, itemsize)
+
+
+def _key_blocks(path: Path, size: int = GATHERED) -> Iterator[Bytes]:
     keys = np.load(path, mmap_mode="r")
-    for low in range(0, len(keys), GATHERED):
-        yield np.asarray(keys[low : low + GATHERED])
+    for low in range(0, len(keys), size):
+        yield np.asarray(keys[low : low + size])
 
 
 def write_sources(folder: Path, sources: Sequence[SourceFile]) -> None:

@@ -34,6 +34,11 @@ def embed_options(
     if pool is not None or not plain or settings.get("unit", "sentence") in PARTS:
         return EmbedOptions(pool=pool or "mean", normalise=bool(normalise), **settings)
     head = model.sentence_head
+    if model.token_head is not None:
+        raise UsageError(
+            f"{model.bundle.path} gives {model.token_head.config.describe()}, not one vector for a text: use "
+            "model.predict and larvatus search, or name a pooling (pool: mean, max or cls) to embed with its encoder"
+        )
     if head is None:
         _refuse_unknown_modules(model)
         return EmbedOptions(pool="mean", normalise=bool(normalise), **settings)

@@ -410,6 +410,7 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     prefix: str
     label_words: Mapping[str, str]
     max_tokens: int | None
+    vectors: Literal["dense", "late", "sparse"] | None
     loss: (
         Literal[
             "multiple-negatives",
@@ -425,9 +426,11 @@ class FinetuneKeywords(ColumnKeywords, total=False):
         | None
     )
     normalise: bool | None
-    scale: float
+    scale: float | None
     symmetric: bool
     margin: float
+    flops_query: float | None
+    flops_document: float | None
     matryoshka: Sequence[int]
     teacher: str | None
     teacher_vectors: str | Path | None

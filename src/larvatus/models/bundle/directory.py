@@ -33,7 +33,7 @@ from larvatus.core.regular_files import is_there, open_regular
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WRITTEN
 from larvatus.models.bundle import manifest as manifests
-from larvatus.models.bundle import sentence_modules
+from larvatus.models.bundle import sentence_modules, token_modules
 from larvatus.models.bundle import weight_files as int8_file
 from larvatus.models.bundle.atomic_save import check_pending, finish_interrupted_save, replace_files
 from larvatus.models.bundle.claims import CardText
@@ -178,6 +178,7 @@ def write_bundle(
             write_tensors(place / weights_name(dtype), tensors[folder])
             write_crf(place, model.beside())
             inner = sentence_modules.write_modules(place, model.network, model.architecture, tokenizer.template)
+            inner += token_modules.write_token_modules(place, model.network, model.architecture)
             tokenizer.save(place)
             files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.padding_id))
             files.write_text(place / CARD, model.card)
@@ -201,7 +202,7 @@ class _Written:
         return {**config, "dtype": str(dtype).removeprefix("torch.")} if "dtype" in config else config
 
     def tensors(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        beside = (*self.layout.tasks.separate, sentence_modules.PREFIX)
+        beside = (*self.layout.tasks.separate, *sentence_modules.PREFIXES)
         ours = {name: tensor for name, tensor in self._kept().items() if not name.startswith(beside)}
         theirs = to_huggingface(self.layout, ours)
         if not dtype.is_floating_point:
@@ -321,10 +322,11 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     tokenizer = Tokenizer.load(directory)
     _check_sizes(architecture, tokenizer, source, tensors=len(file.entries))
     architecture = sentence_modules.with_sentence_head(architecture, directory, tokenizer.template)
+    architecture = token_modules.with_token_head(architecture, directory)
     network = _shell(architecture)
     parameters = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     outside = {name: parameters.pop(name) for name in [*parameters] if name.startswith(layout.tasks.separate)}
-    dense = {name: parameters.pop(name) for name in [*parameters] if name.startswith(sentence_modules.PREFIX)}
+    dense = {name: parameters.pop(name) for name in [*parameters] if name.startswith(sentence_modules.PREFIXES)}
     unused = file.check(layout, huggingface_shapes(layout, parameters))
     beyond = read_crf(directory, outside, allow_nan=allow_nan)
     beyond |= sentence_modules.read_projections(directory, dense, verified=manifest is not None, allow_nan=allow_nan)

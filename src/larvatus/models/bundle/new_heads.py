@@ -41,7 +41,8 @@ def attach_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundl
     The others are initialised as published, f(seed, parameter name).
     """
     architecture = bundle.architecture
-    built = Network.empty(architecture.model, (config,), architecture.vocabulary)
+    objectives = (config, *config.objectives)
+    built = Network.empty(architecture.model, objectives, architecture.vocabulary)
     built.encoder.load_state_dict(bundle.network.encoder.state_dict())
     head = nn.ModuleDict({"objectives": built.objectives})  # so that its parameters have their full names
     initialise(head, seed=seed, std=architecture.model.init)
@@ -51,7 +52,7 @@ def attach_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundl
         if old.shape == head.state_dict()[name].shape
     }
     head.load_state_dict(taken, strict=False)
-    fresh = dataclasses.replace(bundle, network=built.requires_grad_().eval(), objectives=(config,), unused_tensors={})
+    fresh = dataclasses.replace(bundle, network=built.requires_grad_().eval(), objectives=objectives, unused_tensors={})
     return fresh, tuple(sorted(taken))
 
 

@@ -9,7 +9,8 @@
     config.pool, config.normalise                               # "mean", True
 
 Our models with an `embedding` head are written so, in any layout; config.json is that of the encoder. A package with
-modules that we do not have (`unsupported_modules`) is read as an encoder without a head.
+modules that we do not have (`unsupported_modules`) is read as an encoder without a head. `token_modules.py` reads and
+writes the modules of token vectors and of sparse vectors.
 """
 
 from __future__ import annotations
@@ -39,12 +40,19 @@ from larvatus.models.network import Network, ObjectiveConfig
 
 PREFIX = "objectives.embedding."
 """Beginning of the parameter names of an embedding head."""
+PREFIXES = (PREFIX, "objectives.late-interaction.")
+"""Beginnings of the names of parameters that are in the folders of modules."""
 LENGTH_FILE, SENTENCE_FILE = "sentence_bert_config.json", "config_sentence_transformers.json"
 POOLING_FOLDER = "1_Pooling"
 WEIGHTS = "model.safetensors"
 WRITTEN = (PACKAGE, LENGTH_FILE, SENTENCE_FILE, POOLING_FOLDER)
 """Names that saving an embedding head writes, apart from linear layers."""
-TYPES = "sentence_transformers.models."
+USUAL_TYPE = "sentence_transformers.models."
+TYPES = {
+    "MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.",
+    "SpladePooling": "sentence_transformers.sparse_encoder.modules.splade_pooling.",
+}
+"""Where their library has modules, if not in its usual place."""
 ACTIVATIONS: dict[str, Dense] = {
     "torch.nn.modules.linear.Identity": "none",
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -59,11 +67,11 @@ _POOLING_FLAGS = {
 }
 
 
-class _Unsupported(Exception):
+class UnsupportedModule(Exception):
     """A module that an embedding head does not have; the message names it."""
 
 
-class _DenseSettings(Settings, path="config.json: ", error=ArtefactError, forbid_unknown_fields=False):
+class DenseSettings(Settings, path="config.json: ", error=ArtefactError, forbid_unknown_fields=False):
     """Their config.json of a linear layer; other fields are ignored."""
 
     in_features: Size
@@ -77,7 +85,7 @@ class _DenseSettings(Settings, path="config.json: ", error=ArtefactError, forbid
 
 def sentence_head(objectives: Sequence[ObjectiveConfig]) -> EmbeddingConfig | None:
     """The embedding head of a model, if it has one."""
-    heads = (cast(EmbeddingConfig, config) for config in objectives if getattr(config, "in_modules", False))
+    heads = (cast(EmbeddingConfig, config) for config in objectives if getattr(config, "vector_kind", "") == "dense")
     return next(heads, None)
 
 
@@ -95,7 +103,7 @@ def read_sentence_head(directory: Path, template: Template, *, hidden: int) -> E
         return None
     try:
         return _read(directory, template, hidden)
-    except _Unsupported:
+    except UnsupportedModule:
         return None
 
 
@@ -104,7 +112,7 @@ def unsupported_modules(directory: Path, template: Template, *, hidden: int) -> 
     try:
         if is_there(directory / PACKAGE):
             _read(directory, template, hidden)
-    except _Unsupported as fault:
+    except UnsupportedModule as fault:
         return str(fault)
     return ""
 
@@ -114,7 +122,7 @@ def _read(directory: Path, template: Template, hidden: int) -> EmbeddingConfig:
     normalise = kinds[-1:] == ["Normalize"]
     layers = kinds[2 : len(kinds) - normalise]
     if kinds[:2] != ["Transformer", "Pooling"] or any(kind != "Dense" for kind in layers):
-        raise _Unsupported(f"the modules {', '.join(kinds) or '(none)'}")
+        raise UnsupportedModule(f"the modules {', '.join(kinds) or '(none)'}")
     _refuse_prompt(directory)
     (_, pooling), projections = read_modules(directory)[1], []
     width = hidden
@@ -132,23 +140,29 @@ def _pool(theirs: str, template: Template) -> TextPool:
         return "cls"
     if theirs in ("mean", "max"):
         return "mean" if theirs == "mean" else "max"
-    raise _Unsupported(f"the pooling {theirs or '(none)'}")
+    raise UnsupportedModule(f"the pooling {theirs or '(none)'}")
 
 
 def _projection(folder: Path, width: int) -> DenseProjection:
+    dense, activation = read_dense(folder, width, reads="sentence_embedding")
+    return DenseProjection(size=dense.out_features, activation=activation, bias=dense.bias)
+
+
+def read_dense(folder: Path, width: int, *, reads: str) -> tuple[DenseSettings, Dense]:
+    """The settings of a linear layer that reads vectors of this size, by their name for them; its activation."""
     path = folder / "config.json"
     if not is_there(path):
         raise ArtefactError(f"{path} is missing, but {PACKAGE} lists its module; fetch it too")
     try:
-        dense = msgspec.convert(files.read_json(path), _DenseSettings)
+        dense = msgspec.convert(files.read_json(path), DenseSettings)
     except msgspec.ValidationError as fault:
         raise ArtefactError(f"{path} does not describe a linear layer: {fault}") from fault
     activation = ACTIVATIONS.get(dense.activation_function)
-    if activation is None or dense.use_residual or dense.module_input_name != "sentence_embedding":
-        raise _Unsupported(f"the linear layer of {path} ({dense.activation_function})")
+    if activation is None or dense.use_residual or dense.module_input_name != reads:
+        raise UnsupportedModule(f"the linear layer of {path} ({dense.activation_function})")
     if dense.in_features != width:
         raise ArtefactError(f"{path} reads vectors of {dense.in_features:,} dimensions, but is given {width:,}")
-    return DenseProjection(size=dense.out_features, activation=activation, bias=dense.bias)
+    return dense, activation
 
 
 def _refuse_prompt(directory: Path) -> None:
@@ -156,7 +170,7 @@ def _refuse_prompt(directory: Path) -> None:
     path = directory / SENTENCE_FILE
     stated: Any = files.read_json(path) if is_there(path) else {}
     if isinstance(stated, dict) and (name := stated.get("default_prompt_name")):
-        raise _Unsupported(f"the prompt {name!r} before every text")
+        raise UnsupportedModule(f"the prompt {name!r} before every text")
 
 
 def read_projections(
@@ -172,7 +186,8 @@ def read_projections(
                 manifests.verify(folder, manifest)
     tensors: dict[str, Tensor] = {}
     for number, folder in enumerate(folder for kind, folder in folders if kind == "Dense"):
-        prefix = f"{PREFIX}projections.{number}."
+        prefixes = [f"{prefix}projections.{number}." for prefix in PREFIXES]
+        prefix = next((prefix for prefix in prefixes for name in wanted if name.startswith(prefix)), prefixes[0])
         shapes = {f"linear.{name.removeprefix(prefix)}": s for name, s in wanted.items() if name.startswith(prefix)}
         if not shapes:  # of a package whose modules we do not have
             continue
@@ -189,36 +204,46 @@ def write_modules(place: Path, network: Network, architecture: Architecture, tem
     """Write the modules of a model with an embedding head; the folders that were made, each with its checksums."""
     if (config := sentence_head(architecture.objectives)) is None:
         return []
-    tensors = network.own_state()
-    _write_package(place, config, length=network.encoder.reach)
+    modules = [("Transformer", ""), ("Pooling", POOLING_FOLDER)]
+    modules += [("Dense", f"{number}_Dense") for number in range(2, 2 + len(config.projections))]
+    if config.normalise:
+        modules.append(("Normalize", f"{len(modules)}_Normalize"))
+    write_package(place, modules, length={"max_seq_length": network.encoder.reach, "do_lower_case": False})
     folders = _folders(config, template, hidden=network.encoder.width)
+    return write_folders(place, folders, network.own_state(), PREFIX)
+
+
+def write_folders(
+    place: Path, folders: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor], prefix: str
+) -> list[str]:
+    """Write the folders of modules with their config.json, linear layers with their weights; their names."""
+    number = 0
     for folder, settings in folders.items():
         (place / folder).mkdir()
         files.write_json(place / folder / "config.json", settings)
-        if folder != POOLING_FOLDER:
-            prefix = f"{PREFIX}projections.{int(folder.split('_')[0]) - 2}."
-            layer = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-            renamed = {f"linear.{name.removeprefix(prefix)}": tensor.float() for name, tensor in layer.items()}
+        if folder.endswith("_Dense"):
+            before = f"{prefix}projections.{number}."
+            layer = {name: tensor for name, tensor in tensors.items() if name.startswith(before)}
+            renamed = {f"linear.{name.removeprefix(before)}": tensor.float() for name, tensor in layer.items()}
             write_tensors(place / folder / WEIGHTS, renamed)
+            number += 1
         held = {path.name for path in (place / folder).iterdir()}
         manifests.write_manifest(place / folder, held, recipe=None, lineage={})
     return list(folders)
 
 
-def _write_package(place: Path, config: EmbeddingConfig, *, length: int) -> None:
-    """The list of modules, and what their code reads of the whole model."""
-    modules = [("Transformer", ""), ("Pooling", POOLING_FOLDER)]
-    modules += [("Dense", f"{number}_Dense") for number in range(2, 2 + len(config.projections))]
-    if config.normalise:
-        modules.append(("Normalize", f"{len(modules)}_Normalize"))
+def write_package(
+    place: Path, modules: Sequence[tuple[str, str]], *, length: Mapping[str, Any], more: Mapping[str, Any] | None = None
+) -> None:
+    """The list of modules (kind and folder of each), and what their code reads of the whole model."""
     described = [
-        {"idx": number, "name": str(number), "path": path, "type": f"{TYPES}{kind}"}
+        {"idx": number, "name": str(number), "path": path, "type": f"{TYPES.get(kind, USUAL_TYPE)}{kind}"}
         for number, (kind, path) in enumerate(modules)
     ]
     files.write_json(place / PACKAGE, described)
-    files.write_json(place / LENGTH_FILE, {"max_seq_length": length, "do_lower_case": False})
-    said: dict[str, Any] = {"similarity_fn_name": "cosine", "prompts": {}, "default_prompt_name": None}
-    files.write_json(place / SENTENCE_FILE, said)
+    files.write_json(place / LENGTH_FILE, dict(length))
+    stated: dict[str, Any] = {"similarity_fn_name": "cosine", "prompts": {}, "default_prompt_name": None}
+    files.write_json(place / SENTENCE_FILE, {**stated, **(more or {})})
 
 
 def _folders(config: EmbeddingConfig, template: Template, *, hidden: int) -> dict[str, dict[str, Any]]:

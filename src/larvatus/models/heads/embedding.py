@@ -25,9 +25,9 @@ from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Size, Temperature, Weight
 from larvatus.core.settings import Settings
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.heads.head import DENSE, Dense, Head, HeadConfig
+from larvatus.models.heads.head import DENSE, Dense, HeadConfig
+from larvatus.models.heads.text_head import TextHead
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.objectives.loss import Loss
 from larvatus.models.objectives.sentence import Matryoshka, MultipleNegatives, PlainLoss
 
 TextPool = Literal["mean", "cls", "max"]
@@ -45,6 +45,7 @@ class EmbeddingConfig(HeadConfig, path="embedding: ", tag="embedding"):
     needs: ClassVar = SentenceTargets
     labels: ClassVar[tuple[str, ...]] = ()
     mix: ClassVar[bool] = False
+    vector_kind: ClassVar = "dense"
     in_modules: ClassVar = True
 
     pool: TextPool = "mean"
@@ -75,8 +76,7 @@ class EmbeddingConfig(HeadConfig, path="embedding: ", tag="embedding"):
         return {}
 
 
-class Embedding(Head):
-    needs = SentenceTargets
+class Embedding(TextHead):
     config: EmbeddingConfig
 
     def __init__(self, config: EmbeddingConfig, model: EncoderConfig) -> None:
@@ -95,11 +95,6 @@ class Embedding(Head):
     @property
     def outputs(self) -> int:
         return self.size_of_vector
-
-    @property
-    def whole_step(self) -> bool:
-        """Whether the loss is of a whole step, so that microbatches need its gradients beforehand."""
-        return self.config.loss.whole
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """Each sequence is a row: the windows of a text are joined after them."""
@@ -146,20 +141,3 @@ class Embedding(Head):
             x_TD = layer(x_TD)
             x_TD = x_TD if config.activation == "none" else DENSE[config.activation](x_TD)
         return x_TD.float()
-
-    def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """The vectors of texts."""
-        return self.vectors(x, batch.targets[SentenceTargets])
-
-    def size(self, batch: TrainingBatch[Any]) -> float:
-        """Divisor of the sum of losses: examples."""
-        return float(batch.targets[SentenceTargets].count)
-
-    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
-        targets: SentenceTargets[Tensor] = batch.targets[SentenceTargets]
-        return self.score_loss(self.vectors(x, targets), targets)
-
-    def score_loss(self, scores: Tensor, targets: SentenceTargets[Tensor], *, accuracy: bool = False) -> Loss:
-        """The loss from vectors [T, size], times the number of examples."""
-        count = torch.tensor(float(targets.count), device=scores.device)
-        return Loss(total=self.config.loss(scores, targets) * count, count=count, weight=self.config.weight)

@@ -36,6 +36,8 @@ from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.layer_mix import LayerMix, LearnedMix, read_layers
 from larvatus.models.objectives.loss import Loss
 
+VectorKind = Literal["dense", "late", "sparse"]
+"""One vector for a text, one for each token, or weights of the vocabulary."""
 Dense = Literal["tanh", "gelu", "relu", "none"]
 DENSE: dict[Dense, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.relu}
 
@@ -114,6 +116,10 @@ class HeadConfig(Settings, tag_field="type"):
     """The pretraining objective whose weights it starts from; None: it is new."""
     stores_labels: ClassVar[bool] = True
     """Whether config.json of `transformers` has names of its labels."""
+    objectives: ClassVar[tuple[Any, ...]] = ()
+    """Configs of the pretraining objectives whose layers it uses, which stay with the model."""
+    vector_kind: ClassVar[VectorKind | None] = None
+    """Kind of the vectors that it gives for texts; None for heads that give none."""
     in_modules: ClassVar[bool] = False
     """Whether `modules.json` describes it in every layout, and config.json does not (`bundle/sentence_modules.py`)."""
     families: ClassVar[Mapping[str, FamilyHead]] = {}
@@ -198,6 +204,9 @@ class Head(Trunk):
 
     def tie(self, encoder: Encoder) -> None:
         """Store the encoder, for heads whose scores are those of words of the vocabulary."""
+
+    def join(self, objectives: nn.ModuleDict) -> None:
+        """Store the other objectives of the network, for heads that use their layers (`HeadConfig.objectives`)."""
 
     def parts(self, encoder: Encoder) -> list[tuple[int, nn.Module]]:
         """The encoder's parts that it trains, each with the number of layers above it."""

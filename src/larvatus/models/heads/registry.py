@@ -13,9 +13,11 @@ from larvatus.models.heads.answering import QuestionAnsweringConfig
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.heads.embedding import EmbeddingConfig
 from larvatus.models.heads.head import HeadConfig
+from larvatus.models.heads.late_interaction import LateInteractionConfig
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.reranking import RerankingConfig
 from larvatus.models.heads.spans import SpansConfig
+from larvatus.models.heads.sparse import SparseConfig
 from larvatus.models.heads.tagging import TaggingConfig
 from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.models.heads.writing import TextToTextConfig
@@ -30,6 +32,8 @@ HEAD_CONFIGS: tuple[type[HeadConfig], ...] = (
     MultipleChoiceConfig,
     EmbeddingConfig,
     RerankingConfig,
+    LateInteractionConfig,
+    SparseConfig,
 )
 HEAD_TYPES: dict[str, type[HeadConfig]] = {str(config.__struct_config__.tag): config for config in HEAD_CONFIGS}
 """Head configs by their tags."""

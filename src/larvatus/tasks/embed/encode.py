@@ -11,13 +11,14 @@ of a group of five, these are all pairs. E examples, U different texts, S sequen
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import TrainingBatch, edges, runs
@@ -26,7 +27,8 @@ from larvatus.core.targets import SentenceTargets
 from larvatus.data.text.template import Template
 from larvatus.data.text.windows import windows
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.heads.embedding import Embedding, TextPool
+from larvatus.models.heads.embedding import TextPool
+from larvatus.models.heads.text_head import TextHead
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.embed.batches import BatchPlan
@@ -208,25 +210,34 @@ def kept_tokens(sequences: Sequences, template: Template, options: EncodeOptions
     return kept
 
 
-def embedder_of(model: Network, name: str = "the model") -> Embedding:
+def embedder_of(model: Network, name: str = "the model") -> TextHead:
     """The head of a model that embeds texts."""
-    return head_as(model, Embedding, "embed texts", name)
+    return head_as(model, TextHead, "embed texts", name)
+
+
+def text_vectors(model: Network, data: EncodedSentences, scoring: ScoringOptions) -> Floats:
+    """[U, size] the vector of each text."""
+    vectors = np.zeros((len(data.sequences), embedder_of(model).size_of_vector), np.float32)
+    for chosen, vectors_of_batch, _ in embedded_batches(model, data, scoring):
+        vectors[chosen] = vectors_of_batch.float().cpu().numpy()
+    return vectors
 
 
 @torch.inference_mode()
-def text_vectors(model: Network, data: EncodedSentences, scoring: ScoringOptions) -> Floats:
-    """[U, size] the vector of each text."""
+def embedded_batches(
+    model: Network, data: EncodedSentences, scoring: ScoringOptions
+) -> Iterator[tuple[Ints, Tensor, SentenceTargets[Tensor]]]:
+    """The texts in batches of about equal length: their numbers, the head's vectors, and how they were read."""
     head = embedder_of(model)
     model.eval()
     lengths = np.add.reduceat(data.sequences.lengths, edges(data.sequences.parts)[:-1])
     order = np.argsort(lengths, kind="stable")
-    vectors = np.zeros((len(data.sequences), head.size_of_vector), np.float32)
     for first, last in runs(lengths[order], scoring.budget):
         chosen = order[first:last]
         part = data.alone(chosen)
         batch = on_device(part, scoring.device)
+        targets = batch.targets[SentenceTargets]
         with scoring.autocast():
             x = features_of(model, batch, head, limit=int(part.tokens.lengths.max()))
-            vectors_of_batch = head.vectors(x, batch.targets[SentenceTargets])
-        vectors[chosen] = vectors_of_batch.float().cpu().numpy()
-    return vectors
+            vectors = head.vectors(x, targets)
+        yield chosen, vectors, targets

@@ -16,7 +16,8 @@ from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart
 from larvatus.data.labelled.records import Dataset
 from larvatus.models.bundle.directory import Bundle
-from larvatus.tasks.embed.encode import EncodedSentences, EncodeOptions, embedder_of, encode_sentences, text_vectors
+from larvatus.tasks.embed.compared import compared_texts, reading_of
+from larvatus.tasks.embed.encode import EncodedSentences, embedder_of, encode_sentences
 from larvatus.tasks.embed.examples import SentenceExample, rows_of
 from larvatus.tasks.embed.metrics import candidates, relevant_texts, sentence_metrics
 from larvatus.tasks.evaluation.evaluation import (
@@ -65,11 +66,11 @@ def evaluate_sentences(
     head, rows = embedder_of(bundle.network, str(bundle.path)), rows_of(data)
     if rows == "texts":
         raise DataError(f"{data.source} holds texts only, and nothing to measure vectors by; give pairs or scores")
-    reading = EncodeOptions(pool=head.config.pool, windows=options.windows(bundle))
+    reading = reading_of(head, options.windows(bundle))
     encoded = encode_sentences(bundle, data.examples, reading)
     refuse_few(encoded, data)
     bundle.network.to(options.scoring.device)
-    resampled = sentence_metrics(text_vectors(bundle.network, encoded, options.scoring), encoded, rows)
+    resampled = sentence_metrics(compared_texts(bundle.network, encoded, options.scoring), encoded, rows)
     searched = rows != "scores"
     return SentenceEvaluation(
         model=str(bundle.path),

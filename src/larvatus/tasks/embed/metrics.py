@@ -1,4 +1,4 @@
-"""Metrics of sentence vectors on examples of any kind, from the cosines of their texts.
+"""Metrics of sentence vectors on examples of any kind, from the similarities of their texts.
 
 | rows | metrics |
 | --- | --- |
@@ -7,7 +7,7 @@
 | triplets | also triplet-accuracy: the positive is nearer than every negative of its example |
 | texts | teacher-pearson: of the cosines of neighbouring texts and those of the teacher |
 
-    values = sentence_rows(vectors, data, "pairs")
+    values = sentence_metrics(texts, data, "pairs")
     {name: metric.score(…) for name, metric in values.items()}
 
 What is searched are all texts that are a positive or a negative somewhere; of groups all texts but the anchor itself.
@@ -24,6 +24,7 @@ from larvatus.core.arrays import Doubles, Floats, Ints
 from larvatus.core.batch import edges
 from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.ranking import DEPTH, by_score, recall_at, reciprocal_rank
+from larvatus.tasks.embed.compared import ComparedTexts, DenseTexts
 from larvatus.tasks.embed.encode import EncodedSentences
 from larvatus.tasks.embed.examples import Rows
 from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_mean
@@ -40,18 +41,16 @@ METRICS: dict[Rows, tuple[str, ...]] = {
 """The first of them selects the best weights."""
 
 
-def sentence_metrics(vectors_UD: Floats, data: EncodedSentences, rows: Rows) -> dict[str, ResampledMetric]:
+def sentence_metrics(texts: ComparedTexts, data: EncodedSentences, rows: Rows) -> dict[str, ResampledMetric]:
     """What each example, or each anchor, adds to each metric."""
-    unit = vectors_UD / np.maximum(np.linalg.norm(vectors_UD, axis=1, keepdims=True), 1e-12)
     if rows == "scores":
-        first, second = data.texts[0::2], data.texts[1::2]
-        return _correlations((unit[first] * unit[second]).sum(1), data.scores)
+        return _correlations(texts.paired(data.texts[0::2], data.texts[1::2]), data.scores)
     if rows == "texts":
-        return {"teacher-pearson": _correlations(_neighbours(unit), _teacher(data))["pearson"]}
-    by_anchor = np.array([*_searched(unit, data, groups=rows == "groups")])
+        return {"teacher-pearson": _correlations(_neighbours(texts, len(data.sequences)), _teacher(data))["pearson"]}
+    by_anchor = np.array([*_searched(texts, data, groups=rows == "groups")])
     metrics = {name: resampled_mean(by_anchor[:, place]) for place, name in enumerate(METRICS["pairs"])}
     if rows == "triplets":
-        metrics["triplet-accuracy"] = resampled_mean(_triplets(unit, data))
+        metrics["triplet-accuracy"] = resampled_mean(_triplets(texts, data))
     return metrics
 
 
@@ -63,16 +62,15 @@ def _correlations(cosines: Doubles | Floats, wanted: Doubles | Floats) -> dict[s
     }
 
 
-def _neighbours(unit: Floats) -> Floats:
-    """Cosine of each text with the next."""
-    cosines: Floats = (unit * np.roll(unit, -1, axis=0)).sum(1)
-    return cosines
+def _neighbours(texts: ComparedTexts, count: int) -> Floats:
+    """Similarity of each text with the next."""
+    numbers = np.arange(count)
+    return texts.paired(numbers, np.roll(numbers, -1))
 
 
 def _teacher(data: EncodedSentences) -> Floats:
     assert data.teacher is not None
-    teacher = np.asarray(data.teacher, np.float32)
-    return _neighbours(teacher / np.maximum(np.linalg.norm(teacher, axis=1, keepdims=True), 1e-12))
+    return _neighbours(DenseTexts(np.asarray(data.teacher, np.float32)), len(data.sequences))
 
 
 def relevant_texts(data: EncodedSentences, *, groups: bool) -> dict[int, set[int]]:
@@ -100,13 +98,13 @@ def candidates(data: EncodedSentences, *, groups: bool) -> Ints:
     return np.unique(data.texts[~anchors])
 
 
-def _searched(unit: Floats, data: EncodedSentences, *, groups: bool) -> Iterator[tuple[float, float, float]]:
+def _searched(compared: ComparedTexts, data: EncodedSentences, *, groups: bool) -> Iterator[tuple[float, float, float]]:
     """MRR, recall at 1 and recall at 10 of each anchor."""
     relevant, texts = relevant_texts(data, groups=groups), candidates(data, groups=groups)
     anchors = list(relevant)
     for start in range(0, len(anchors), AT_ONCE):
         block = anchors[start : start + AT_ONCE]
-        scores = unit[block] @ unit[texts].T
+        scores = compared.scores(np.array(block), texts)
         for anchor, row in zip(block, scores, strict=True):
             others = texts != anchor
             grades = np.isin(texts[others], list(relevant[anchor])).astype(np.float64)
@@ -119,11 +117,11 @@ def _searched(unit: Floats, data: EncodedSentences, *, groups: bool) -> Iterator
             )
 
 
-def _triplets(unit: Floats, data: EncodedSentences) -> Doubles:
+def _triplets(texts: ComparedTexts, data: EncodedSentences) -> Doubles:
     """Whether the positive of each example is nearer to its anchor than all its negatives."""
     right = []
     for start, count in zip(edges(data.counts)[:-1].tolist(), data.counts.tolist(), strict=True):
-        anchor, *others = unit[data.texts[start : start + count]]
-        cosines = np.array(others) @ anchor
-        right.append(float((cosines[0] > cosines[1:]).all()))
+        anchor, others = data.texts[start : start + 1], data.texts[start + 1 : start + count]
+        similarities = texts.scores(anchor, others)[0]
+        right.append(float((similarities[0] > similarities[1:]).all()))
     return np.array(right)

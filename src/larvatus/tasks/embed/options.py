@@ -7,6 +7,8 @@
 | pairs, triplets, groups | multiple-negatives |
 | scores | cosent |
 | texts | distillation with a teacher, else simcse |
+
+`vector_kinds.py` makes the heads of token vectors and sparse vectors.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from larvatus.core.settings import Settings
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.sentence_modules import sentence_head
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig, TextPool
+from larvatus.models.heads.head import VectorKind
 from larvatus.models.nn.dropout import has_dropout
 from larvatus.models.objectives.sentence import (
     CoSENT,
@@ -54,6 +57,9 @@ FITTING: dict[LossName, tuple[Rows, ...]] = {
 class SentenceOptions(Settings):
     """Options of a sentence encoder; None uses the model's own, or the default of the rows."""
 
+    vectors: VectorKind | None = None
+    """Dense: one vector for a text; late: one for each token (ColBERT); sparse: weights of the vocabulary (SPLADE);
+    default: the model's own, else dense."""
     loss: LossName | None = None
     """Loss to minimise; default: by the rows of the training file."""
     pool: TextPool | None = None
@@ -61,13 +67,19 @@ class SentenceOptions(Settings):
     normalise: bool | None = None
     """Scale vectors to length 1; default: the model's own, else yes."""
     dense: SizeOrNone | None = None
-    """Size of a linear layer after the pooling, and so of the vectors; 0: none; default: the model's own, else none."""
-    scale: PositiveWeight = 20.0
-    """Factor of the cosines in multiple-negatives, simcse and cosent, the inverse of a temperature."""
+    """Size of a linear layer after the pooling, and so of the vectors; 0: none; default: the model's own, else none.
+    Late vectors: size of a token's vector; default: the model's own, else 128."""
+    scale: PositiveWeight | None = None
+    """Factor of the similarities in multiple-negatives, simcse and cosent, the inverse of a temperature; default: 20
+    for cosines, 1 for late and sparse vectors."""
     symmetric: bool = False
     """Multiple-negatives: also rank the anchors for each positive."""
     margin: Weight = 0.2
-    """Triplet: how much nearer a positive shall be than a negative, in cosine distance."""
+    """Triplet: how much nearer a positive shall be than a negative, in cosine distance or score."""
+    flops_query: Weight | None = None
+    """Sparse: weight of the FLOPS regulariser for first texts of examples; default: 5e-5."""
+    flops_document: Weight | None = None
+    """Sparse: weight of the FLOPS regulariser for all other texts; default: 3e-5."""
     matryoshka: Annotated[tuple[Size, ...], Flag(metavar="SIZE")] = ()
     """Also train the first SIZE dimensions as a vector; repeatable. The full size is always trained."""
     teacher: Annotated[str | None, Flag(metavar="MODEL")] = None
@@ -108,12 +120,8 @@ def embedding_head(bundle: Bundle, rows: Rows, options: SentenceOptions, *, teac
         normalise=present.normalise if options.normalise is None else options.normalise,
     )
     width = config.width(bundle.model.hidden)
-    inner = _loss(choose_loss(rows, options), options, width=width, teacher=teacher)
+    inner = chosen_loss(bundle, rows, options, width=width, teacher=teacher)
     loss: PlainLoss | Matryoshka = inner
-    if isinstance(inner, SimCSE) and not has_dropout(bundle.network):
-        raise UsageError(
-            "simcse learns from two dropout masks, and this model has no dropout; give pairs, or a teacher"
-        )
     if options.matryoshka:
         too_large = [size for size in options.matryoshka if size > width]
         if too_large:
@@ -123,18 +131,31 @@ def embedding_head(bundle: Bundle, rows: Rows, options: SentenceOptions, *, teac
     return EmbeddingConfig(pool=config.pool, projections=config.projections, normalise=config.normalise, loss=loss)
 
 
-def _loss(name: LossName, options: SentenceOptions, *, width: int, teacher: int) -> PlainLoss:
+def chosen_loss(
+    bundle: Bundle, rows: Rows, options: SentenceOptions, *, width: int, teacher: int, scale: float = 20.0
+) -> PlainLoss:
+    """The loss that rows and options need, for vectors of a size; 0 for vectors that no teacher's can be compared with.
+
+    `scale` is the default factor of similarities.
+    """
+    name, scale = choose_loss(rows, options), scale if options.scale is None else options.scale
     if name == "multiple-negatives":
-        return MultipleNegatives(scale=options.scale, symmetric=options.symmetric)
+        return MultipleNegatives(scale=scale, symmetric=options.symmetric)
     if name == "simcse":
-        return SimCSE(scale=options.scale)
+        if not has_dropout(bundle.network):
+            raise UsageError(
+                "simcse learns from two dropout masks, and this model has no dropout; give pairs, or a teacher"
+            )
+        return SimCSE(scale=scale)
     if name == "cosent":
-        return CoSENT(scale=options.scale)
+        return CoSENT(scale=scale)
     if name == "triplet":
         return Triplet(margin=options.margin)
     weight = options.vector_weight
     if weight is None:
         weight = 1.0 if teacher == width else 0.0
+    if weight and not width:
+        raise UsageError("late and sparse vectors are not compared with a teacher's vector; leave out --vector-weight")
     if weight and teacher != width:
         raise UsageError(
             f"the teacher's vectors have {teacher} dimensions and the student's {width}, so only their similarities "

@@ -15,17 +15,21 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.embedding import EmbeddingConfig
+from larvatus.models.heads.late_interaction import LateInteractionConfig
+from larvatus.models.heads.sparse import SparseConfig
 from larvatus.tasks.arguments import Defaults, TaskArguments
 from larvatus.tasks.embed.columns import SentenceFiles
-from larvatus.tasks.embed.encode import EncodedSentences, EncodeOptions, embedder_of, encode_sentences, text_vectors
+from larvatus.tasks.embed.compared import compared_texts, reading_of
+from larvatus.tasks.embed.encode import EncodedSentences, EncodeOptions, embedder_of, encode_sentences
 from larvatus.tasks.embed.evaluation import SentenceEvaluation, evaluate_sentences, refuse_few
 from larvatus.tasks.embed.examples import Rows, SentenceExample, rows_of
 from larvatus.tasks.embed.metrics import METRICS
-from larvatus.tasks.embed.options import FITTING, SentenceOptions, choose_loss, embedding_head
+from larvatus.tasks.embed.options import FITTING, SentenceOptions, choose_loss
 from larvatus.tasks.embed.reader import read_sentences
-from larvatus.tasks.embed.results import EmbeddedText
+from larvatus.tasks.embed.results import EmbeddedText, SparseText, TokenVectorText, embedded_text
 from larvatus.tasks.embed.teacher import TeacherVectors, load_teacher, teacher_vectors
 from larvatus.tasks.embed.validation import SentenceValidation
+from larvatus.tasks.embed.vector_kinds import describe_loss, text_head
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, readable, text_or_pair
@@ -35,12 +39,13 @@ from larvatus.tasks.task import CardTerms, Task, TaskData
 from larvatus.tasks.validation import check_metric
 
 
-class EmbedTask(Task[SentenceExample, EmbeddedText, SentenceOptions]):
+class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseText, SentenceOptions]):
     name = "embed"
     title = "Teach a model to embed texts."
     models = "sentence encoders"
     Options = SentenceOptions
     Head = EmbeddingConfig
+    OtherHeads = (LateInteractionConfig, SparseConfig)
     Reading = SentenceFiles
     served = False
     defaults = Defaults(5e-5, 1.0, 1_500)
@@ -75,12 +80,16 @@ class EmbedTask(Task[SentenceExample, EmbeddedText, SentenceOptions]):
         options, rows = self.options(args), rows_of(train)
         teacher = None if options.teacher is None else load_teacher(options.teacher)
         width = 0 if teacher is None else embedder_of(teacher.network).size_of_vector
-        head = embedding_head(bundle, rows, options, teacher=width)
-        if args.trainable == "head" and not head.projections:
+        head = text_head(bundle, rows, options, teacher=width)
+        if args.trainable == "head" and head.vector_kind != "dense":
+            raise UsageError(
+                "late and sparse vectors need more than a head to be trained; give --trained all, last2 or lora"
+            )
+        if args.trainable == "head" and not getattr(head, "projections", ()):
             raise UsageError("a sentence encoder without a linear layer has no head to train; give --dense SIZE")
-        args.say(f"loss: {_described(head)}, from {rows}")
+        args.say(f"loss: {describe_loss(head)}, from {rows}")
         reading = EncodeOptions(
-            pool=head.pool,
+            pool=getattr(head, "pool", "mean"),
             windows=args.windows(bundle),
             twice=rows == "texts" and head.loss.contrasts,
             contrasts=head.loss.contrasts,
@@ -142,20 +151,21 @@ class EmbedTask(Task[SentenceExample, EmbeddedText, SentenceOptions]):
 
     def predict(
         self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
-    ) -> Sequence[EmbeddedText]:
+    ) -> Sequence[EmbeddedText | TokenVectorText | SparseText]:
         texts = [
             example.texts[0] if isinstance(example, SentenceExample) else readable(example).text for example in examples
         ]
         rows = [SentenceExample((text,), "texts", given.place) for text, given in zip(texts, examples, strict=True)]
         head = embedder_of(bundle.network)
         windows = WindowOptions.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
-        data = encode_sentences(bundle, rows, EncodeOptions(pool=head.config.pool, windows=windows))
-        vectors = text_vectors(bundle.network, data, scoring)
-        read = data.sequences
+        data = encode_sentences(bundle, rows, reading_of(head, windows))
+        vectors, read = compared_texts(bundle.network, data, scoring), data.sequences
         return [
-            EmbeddedText(
-                text=text,
-                vector=vectors[number],
+            embedded_text(
+                text,
+                vectors,
+                number,
+                vocabulary=bundle.tokenizer,
                 coverage=Coverage(
                     tokens=int(read.tokens[number]), read=int(read.read[number]), windows=int(read.parts[number])
                 ),
@@ -170,13 +180,3 @@ class EmbedTask(Task[SentenceExample, EmbeddedText, SentenceOptions]):
         options: EvaluationOptions = EvaluationOptions(),
     ) -> SentenceEvaluation:
         return evaluate_sentences(bundle, data, options)
-
-
-def _described(head: EmbeddingConfig) -> str:
-    """``multiple-negatives (scale 20)``"""
-    loss, more = head.loss, ""
-    inner = getattr(loss, "inner", None)
-    if inner is not None:
-        more, loss = f" over the first {', '.join(map(str, head.loss.dimensions))} dimensions", inner  # type: ignore[union-attr]
-    settings = ", ".join(f"{name.replace('_', ' ')} {getattr(loss, name)}" for name in loss.__struct_fields__)
-    return f"{loss.__struct_config__.tag} ({settings}){more}"

@@ -73,6 +73,8 @@ def load_teacher(name: str) -> Bundle:
     bundle = load_bundle(name)
     if sentence_head(bundle.objectives) is not None:
         return bundle
+    if any(getattr(config, "in_modules", False) for config in bundle.objectives):
+        raise UsageError(f"the teacher {name} gives late or sparse vectors; use a teacher with one vector for a text")
     if bundle.pooling:
         modules = unsupported_modules(bundle.path, bundle.tokenizer.template, hidden=bundle.model.hidden)
         raise UsageError(f"the teacher {name} has {modules or bundle.pooling}, which Larvatus does not have")

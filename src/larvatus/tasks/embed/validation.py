@@ -20,9 +20,10 @@ from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.targets import SentenceTargets
 from larvatus.metrics.bootstrap import score_of_all
-from larvatus.models.heads.embedding import Embedding
+from larvatus.models.heads.text_head import TextHead
 from larvatus.models.network import Network
-from larvatus.tasks.embed.encode import EncodedSentences, embedder_of, text_vectors
+from larvatus.tasks.embed.compared import ComparedTexts, DenseTexts, compared_texts
+from larvatus.tasks.embed.encode import EncodedSentences, embedder_of
 from larvatus.tasks.embed.examples import Rows
 from larvatus.tasks.embed.metrics import sentence_metrics
 from larvatus.tasks.features import Features
@@ -46,27 +47,27 @@ class SentenceValidation:
     def read_once(self, model: Network, scoring: ScoringOptions) -> SentenceValidation:
         return dataclasses.replace(self, features=Features.build(model, _Texts(self.data), scoring))
 
-    def vectors(self, model: Network, scoring: ScoringOptions) -> Floats:
-        """[U, size] the vector of each text."""
+    def texts(self, model: Network, scoring: ScoringOptions) -> ComparedTexts:
+        """All texts, ready to be compared."""
         if self.features is None:
-            return text_vectors(model, self.data, scoring)
+            return compared_texts(model, self.data, scoring)
         head = embedder_of(model)
         texts = np.arange(len(self.data.sequences))
         targets = self.data.alone(texts).targets[SentenceTargets].map(lambda array: torch.as_tensor(array))
         with torch.inference_mode():
             moved = targets.map(lambda tensor: tensor.to(scoring.device))
             vectors: Floats = head.vectors(self.features.of(texts), moved).float().cpu().numpy()
-        return vectors
+        return DenseTexts(vectors)
 
     def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
-        vectors = self.vectors(model, scoring)
-        metrics = sentence_metrics(vectors, self.data, self.rows)
+        texts = self.texts(model, scoring)
+        metrics = sentence_metrics(texts, self.data, self.rows)
         values = {name: score_of_all(metric.rows, metric.score, metric.of) for name, metric in metrics.items()}
         # a correlation of cosines that are all equal is not defined, and worth nothing
         values = {name: value if math.isfinite(value) else 0.0 for name, value in values.items()}
-        return Scores(metric=self.metric, values=values, validation_loss=self._loss(embedder_of(model), vectors))
+        return Scores(metric=self.metric, values=values, validation_loss=self._loss(embedder_of(model), texts))
 
-    def _loss(self, head: Embedding, vectors: Floats) -> float:
+    def _loss(self, head: TextHead, texts: ComparedTexts) -> float:
         """The mean loss of batches of examples in their order; NaN where it is not of such examples."""
         if not self.has_loss:
             return math.nan
@@ -74,8 +75,7 @@ class SentenceValidation:
         for start in range(0, len(self.data), LOSS_BATCH):
             examples = np.arange(start, min(start + LOSS_BATCH, len(self.data)))
             targets = self.data.batch(examples).targets[SentenceTargets].map(lambda array: torch.as_tensor(array))
-            x_TD = torch.from_numpy(vectors[self.data.texts_of(examples)])
-            losses.append(float(head.config.loss(x_TD, targets)) * len(examples))
+            losses.append(float(head.mean_loss(texts.tensors(self.data.texts_of(examples)), targets)) * len(examples))
         return sum(losses) / len(self.data)
 
     def calibration(self, model: Network, scoring: ScoringOptions) -> Calibration:

@@ -11,7 +11,7 @@ same dropout masks. With several processes, each embeds its microbatches, and al
     cached = CachedGradients(model, head, batch, parts, step=CachedStep(…))
     cached.loss(item)                       # what microbatch `item` adds to a step
 
-T texts of a step, K size of a vector.
+T texts of a step (or their tokens, where these are compared), K size of a vector.
 """
 
 from __future__ import annotations
@@ -43,12 +43,18 @@ from larvatus.training.engine.step import MicrobatchLoss, autocast, seed_generat
 class VectorHead(Protocol):
     """A head whose loss is computed from the vectors of all texts of a step."""
 
+    progress: float
+    """Share of the training steps that are done, for losses that change with it."""
+
     @property
     def whole_step(self) -> bool:
         """Whether the losses of microbatches do not add up to that of the step."""
 
     def vectors(self, x_BD: Tensor, targets: SentenceTargets[Tensor]) -> Tensor:
-        """The vector of each text: [B, D] → [T, K]."""
+        """The vector of each text: [B, D] → [T, K]; of token vectors, those of all tokens."""
+
+    def vector_rows(self, targets: SentenceTargets[Ints]) -> int:
+        """Rows that `vectors` has for these texts."""
 
     def score_loss(self, scores: Tensor, targets: SentenceTargets[Tensor], *, accuracy: bool = False) -> Loss: ...
 
@@ -82,7 +88,7 @@ class CachedGradients:
                 "larger, or start fewer processes"
             )
         self.model, self.head, self.batch, self.parts, self.at = model, head, batch, parts, at
-        counts = np.array([len(part.targets[SentenceTargets].windows) for part in parts], np.int64)
+        counts = np.array([head.vector_rows(part.targets[SentenceTargets]) for part in parts], np.int64)
         self.borders = edges(counts).tolist()
         self._gradients: Tensor | None = None
         self._loss = torch.zeros(())

@@ -127,7 +127,7 @@ def finetune_on_split(
     scores = None if data.validation is None else task.fit_threshold(result.bundle.network, data.validation, args)
     if scores is None:
         return result
-    fitted = dataclasses.replace(result.bundle, objectives=(head_of(result.bundle.network).config,))
+    fitted = dataclasses.replace(result.bundle, objectives=_with_objectives(head_of(result.bundle.network).config))
     return dataclasses.replace(result, bundle=fitted, scores=scores)
 
 
@@ -164,7 +164,8 @@ def train_seeds(bundle: Bundle, data: TaskData, args: FineTuneArguments) -> Fine
     calibration = Calibration()
     if data.validation is not None:
         calibration = data.validation.calibration(network, scoring)
-        tuned = dataclasses.replace(tuned, objectives=(set_temperature(network, calibration.temperature).config,))
+        config = set_temperature(network, calibration.temperature).config
+        tuned = dataclasses.replace(tuned, objectives=_with_objectives(config))
     return FineTuneResult(
         bundle=tuned,
         metric=data.validation.metric if data.validation is not None else "",
@@ -225,3 +226,8 @@ def _describe_head(tuned: Bundle, bundle: Bundle, reused: tuple[str, ...]) -> st
     taken_over = f", {' and '.join(parts)} from the model" if parts else ""
     new = "a new classifier" if hasattr(head_of(tuned.network), "classifier") else "new layers"
     return f"head: {shape}; {new}{replaced}{taken_over}"
+
+
+def _with_objectives(config: HeadConfig) -> tuple[Any, ...]:
+    """A head, and the pretraining objectives whose layers it uses."""
+    return (config, *config.objectives)

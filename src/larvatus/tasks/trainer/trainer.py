@@ -149,6 +149,8 @@ class Trainer:
     def step(self) -> None:
         config, step = self.args.config, self.state.step
         train_mode(self.model)
+        if isinstance(self.head, VectorHead):
+            self.head.progress = step / self.steps
         batch = self.data.batch(self._chosen)
         size = max(self.head.size(batch), 1e-9)
         if self.lm is not None:

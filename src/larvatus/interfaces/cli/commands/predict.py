@@ -278,7 +278,7 @@ def _writer(
         yield (lambda answer: print(json_line(answer, top), flush=True)), None
     else:
         console = Console(soft_wrap=True, highlight=False)
-        width = max(map(len, labels))
+        width = max(map(len, labels), default=0)
 
         def show(answer: ExamplePrediction) -> None:
             console.print(shown(answer.found, top=top, width=width))

@@ -15,16 +15,16 @@ from torch import Tensor
 
 from larvatus.core.ranges import PositiveWeight
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.objectives.sentence.base import SentenceLoss, paired_cosines, roles
+from larvatus.models.objectives.sentence.base import SentenceLoss, Texts, paired_similarities, roles
 
 
 class CoSENT(SentenceLoss, tag="cosent"):
     scale: PositiveWeight = 20.0
     """Factor of the cosines."""
 
-    def __call__(self, x_TD: Tensor, targets: SentenceTargets[Tensor]) -> Tensor:
+    def __call__(self, x_TD: Texts, targets: SentenceTargets[Tensor]) -> Tensor:
         firsts_ED, seconds_ED, _, _ = roles(x_TD.float(), targets.texts)
-        scaled_E = self.scale * paired_cosines(firsts_ED, seconds_ED)
+        scaled_E = self.scale * paired_similarities(firsts_ED, seconds_ED)
         sorted_E, order_E = torch.sort(targets.scores)
         scaled_E = scaled_E[order_E]
         # log Σ exp(−s cos_i) over the pairs from each place to the end; after the last, there is none

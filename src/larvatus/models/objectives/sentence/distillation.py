@@ -8,7 +8,8 @@ in place of distances). s are the student's vectors, t the teacher's.
 
     Distillation(vectors=1.0, similarities=1.0)
 
-Where Matryoshka shortens the student's vectors, the first term compares them with the teacher's first dimensions.
+Where Matryoshka shortens the student's vectors, the first term compares them with the teacher's first dimensions. Of
+token vectors and sparse vectors, only similarities are compared.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Weight
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.objectives.sentence.base import SentenceLoss, cosines, paired_cosines
+from larvatus.models.objectives.sentence.base import SentenceLoss, Texts, TextVectors, cosines, paired_cosines
 
 
 class Distillation(SentenceLoss, tag="distillation"):
@@ -32,12 +33,13 @@ class Distillation(SentenceLoss, tag="distillation"):
         if not self.vectors and not self.similarities:
             raise UsageError("distillation compares vectors, similarities or both; give one of them a weight above 0")
 
-    def __call__(self, x_TD: Tensor, targets: SentenceTargets[Tensor]) -> Tensor:
+    def __call__(self, x_TD: Texts, targets: SentenceTargets[Tensor]) -> Tensor:
         x_TD, teacher_TK = x_TD.float(), targets.teacher.float()
-        loss = x_TD.new_zeros(())
-        if self.vectors:
+        loss = teacher_TK.new_zeros(())
+        if self.vectors and not isinstance(x_TD, TextVectors):
             loss = loss + self.vectors * (1 - paired_cosines(x_TD, teacher_TK[:, : x_TD.shape[1]])).mean()
         if self.similarities:
-            differences_TT = cosines(x_TD, x_TD) - cosines(teacher_TK, teacher_TK)
+            student_TT = x_TD.cosines(x_TD) if isinstance(x_TD, TextVectors) else cosines(x_TD, x_TD)
+            differences_TT = student_TT - cosines(teacher_TK, teacher_TK)
             loss = loss + self.similarities * differences_TT.square().mean()
         return loss

@@ -17,7 +17,7 @@ from torch import Tensor
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Size, Weight
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.objectives.sentence.base import SentenceLoss
+from larvatus.models.objectives.sentence.base import SentenceLoss, Texts
 from larvatus.models.objectives.sentence.cosent import CoSENT
 from larvatus.models.objectives.sentence.distillation import Distillation
 from larvatus.models.objectives.sentence.multiple_negatives import MultipleNegatives
@@ -48,7 +48,8 @@ class Matryoshka(SentenceLoss, tag="matryoshka"):
     def contrasts(self) -> bool:
         return self.inner.contrasts
 
-    def __call__(self, x_TD: Tensor, targets: SentenceTargets[Tensor]) -> Tensor:
+    def __call__(self, x_TD: Texts, targets: SentenceTargets[Tensor]) -> Tensor:
+        assert isinstance(x_TD, Tensor), "only one vector for each text can be cut"
         weights = self.weights or (1.0,) * len(self.dimensions)
         losses = [
             weight * self.inner(F.normalize(x_TD[:, :size].float(), dim=-1), targets)

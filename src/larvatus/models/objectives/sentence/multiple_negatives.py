@@ -19,7 +19,7 @@ from torch import Tensor
 
 from larvatus.core.ranges import PositiveWeight
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.objectives.sentence.base import SentenceLoss, cosines, roles
+from larvatus.models.objectives.sentence.base import SentenceLoss, Texts, roles, similarities
 
 
 class MultipleNegatives(SentenceLoss, tag="multiple-negatives"):
@@ -32,10 +32,11 @@ class MultipleNegatives(SentenceLoss, tag="multiple-negatives"):
     def contrasts(self) -> bool:
         return True
 
-    def __call__(self, x_TD: Tensor, targets: SentenceTargets[Tensor]) -> Tensor:
+    def __call__(self, x_TD: Texts, targets: SentenceTargets[Tensor]) -> Tensor:
         anchors_ED, positives_ED, negatives_ND, _ = roles(x_TD.float(), targets.texts)
         own_E = torch.arange(len(anchors_ED), device=x_TD.device)
-        scores_EC = self.scale * cosines(anchors_ED, torch.cat([positives_ED, negatives_ND]))
+        candidates = [similarities(anchors_ED, texts) for texts in (positives_ED, negatives_ND)]
+        scores_EC = self.scale * torch.cat(candidates, 1)
         loss = F.cross_entropy(scores_EC, own_E)
         if self.symmetric:
             loss = (loss + F.cross_entropy(scores_EC[:, : len(own_E)].T, own_E)) / 2

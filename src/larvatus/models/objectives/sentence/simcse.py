@@ -14,7 +14,7 @@ from torch import Tensor
 
 from larvatus.core.ranges import PositiveWeight
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.objectives.sentence.base import SentenceLoss
+from larvatus.models.objectives.sentence.base import SentenceLoss, Texts
 from larvatus.models.objectives.sentence.multiple_negatives import MultipleNegatives
 
 
@@ -26,5 +26,5 @@ class SimCSE(SentenceLoss, tag="simcse"):
     def contrasts(self) -> bool:
         return True
 
-    def __call__(self, x_TD: Tensor, targets: SentenceTargets[Tensor]) -> Tensor:
+    def __call__(self, x_TD: Texts, targets: SentenceTargets[Tensor]) -> Tensor:
         return MultipleNegatives(scale=self.scale)(x_TD, targets)
