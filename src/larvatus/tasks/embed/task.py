@@ -43,6 +43,7 @@ class EmbedTask(Task[SentenceExample, EmbeddedText, SentenceOptions]):
     Head = EmbeddingConfig
     Reading = SentenceFiles
     served = False
+    keeps_lm_loss = False
     defaults = Defaults(5e-5, 1.0, 1_500)
     card = CardTerms(
         "gives a vector for a text",
