@@ -36,6 +36,7 @@ class MtebEncoder:
         model: A loaded model, or its directory or name.
         revision: Not used; mteb hands it over with a name.
         device: Where a named model is loaded.
+        **settings: Not used, likewise.
 
     Example:
         >>> encoder = lv.MtebEncoder(model)
@@ -68,13 +69,29 @@ class MtebEncoder:
         return vectors
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Floats:
-        """Cosines [n, m] of all vectors of one array with all of another."""
+        """Cosines [n, m] of all vectors of one array with all of another.
+
+        Args:
+            embeddings1: Vectors [n, D] or [D].
+            embeddings2: Vectors [m, D] or [D].
+
+        Returns:
+            The cosines.
+        """
         first_ND, second_MD = np.atleast_2d(_unit(embeddings1)), np.atleast_2d(_unit(embeddings2))
         cosines: Floats = first_ND @ second_MD.T
         return cosines
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Floats:
-        """Cosines [n] of vectors at the same place of two arrays."""
+        """Cosines [n] of vectors at the same place of two arrays.
+
+        Args:
+            embeddings1: Vectors [n, D].
+            embeddings2: Vectors [n, D].
+
+        Returns:
+            The cosines.
+        """
         cosines: Floats = (_unit(embeddings1) * _unit(embeddings2)).sum(-1)
         return cosines
 
