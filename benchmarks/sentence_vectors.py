@@ -181,9 +181,13 @@ def main() -> None:
     for name in ([] if given.without_packaged else [None]) + given.models:
         model = lv.load(name, device=given.device)
         vectors = embed_distinct(model, texts, progress=lambda done: print(f"{done:,}", end="\r", flush=True))
-        scores = [column.score(vectors) for column in columns]
-        rows[name or "english"] = scores + ([scws(model, given.data)] if "scws" in chosen else [])
-        print(name or "english", *map(shown, rows[name or "english"]), flush=True)
+        scores: list[Interval | None] = []
+        rows[name or "english"] = scores
+        for column in columns:
+            scores.append(column.score(vectors))
+            print(name or "english", column.title, shown(scores[-1]), flush=True)
+        if "scws" in chosen:
+            scores.append(scws(model, given.data))
     titles = [column.title for column in columns] + (["SCWS"] if "scws" in chosen else [])
     cells = [[name, *map(shown, scores), *["–"] * (len(titles) - len(scores))] for name, scores in rows.items()]
     print(Table(["", *titles], cells, notes=[note for column in columns for note in column.notes]))

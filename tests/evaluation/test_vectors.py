@@ -85,6 +85,13 @@ def test_similarity_has_the_correlations_of_scipy():
     assert (result.unit, "40 pairs" in result.how) == ("pairs", True)
 
 
+def test_rows_that_were_skipped_are_counted():
+    rows = [*((a, b, f"{n}.5") for n, (a, b) in enumerate(pairs(5))), ("river", "bank", "")]
+    with pytest.raises(DataError, match="the label is empty"):
+        run(kind="sts", data=rows)
+    assert "1 row skipped" in run(kind="sts", data=rows, errors="skip").how
+
+
 def test_pairs_have_the_average_precision_of_scikit_learn():
     rows = [(a, b, "1" if number % 3 else "0") for number, (a, b) in enumerate(pairs(30))]
     result = run(kind="pairs", data=rows)

@@ -155,7 +155,7 @@ def _sts(request: VectorRequest) -> _Measurement:
     return _Measurement(
         data.source,
         "pairs",
-        f"{len(data):,} pairs, cosine against scores from {min(scores):g} to {max(scores):g}",
+        _how(f"{len(data):,} pairs, cosine against scores from {min(scores):g} to {max(scores):g}", data),
         [*first, *second],
         lambda vectors: similarity_metrics(vectors.cosines(first, second), scores, samples=request.samples),
     )
@@ -168,14 +168,14 @@ def _matching(request: VectorRequest) -> _Measurement:
     return _Measurement(
         data.source,
         "pairs",
-        f"{len(data):,} pairs, {matches.mean():.1%} match; the best accuracy has its threshold from the same pairs",
+        _how(f"{len(data):,} pairs, {matches.mean():.1%} match; best accuracy: threshold from the same pairs", data),
         [*first, *second],
         lambda vectors: matching_metrics(vectors.cosines(first, second), matches, samples=request.samples),
     )
 
 
 def _classification(request: VectorRequest) -> _Measurement:
-    train = LabelledTexts.of(request.examples(request.train, "multi-class"))
+    train = LabelledTexts.of(sampled := request.examples(request.train, "multi-class"))
     test = LabelledTexts.of(data := request.examples(request.data, "multi-class"))
     draws = [train.at(sample_shots(train.labels, shots=request.shots, seed=seed)) for seed in range(request.draws)]
     shared = len(set(test.texts) & set(train.texts))
@@ -189,7 +189,7 @@ def _classification(request: VectorRequest) -> _Measurement:
     return _Measurement(
         data.source,
         "draws and test examples",
-        how,
+        _how(how, sampled, data),
         [*(text for draw in draws for text in draw.texts), *test.texts],
         lambda vectors: classification_metrics(vectors, draws, test, samples=request.samples),
     )
@@ -201,8 +201,11 @@ def _clustering(request: VectorRequest) -> _Measurement:
     return _Measurement(
         data.source,
         "documents and seeds",
-        f"{len(data):,} documents in {len(set(labels)):,} clusters, mini-batch k-means, {request.draws} seeds "
-        f"(0 to {request.draws - 1})",
+        _how(
+            f"{len(data):,} documents in {len(set(labels)):,} clusters, mini-batch k-means, {request.draws} seeds "
+            f"(0 to {request.draws - 1})",
+            data,
+        ),
         texts,
         lambda vectors: clustering_metrics(vectors.of(texts), labels, draws=request.draws),
     )
@@ -215,6 +218,11 @@ _SETS: dict[VectorKind, Callable[[VectorRequest], _Measurement]] = {
     "classification": _classification,
     "clustering": _clustering,
 }
+
+
+def _how(line: str, *data: Dataset[TextExample]) -> str:
+    """The line, and which rows were skipped."""
+    return "; ".join([line, *(f"{each.source}: {note}" for each in data for note in each.notes)])
 
 
 def _pairs(data: Dataset[TextExample]) -> tuple[list[str], list[str]]:

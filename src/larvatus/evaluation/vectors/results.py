@@ -56,9 +56,8 @@ class VectorEvaluation(Tabular):
             (row["system"], row["metric"], f"{row['value']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}")
             for row in self.to_dicts()
         ]
-        title = f"{self.kind}: {self.model} on {self.data}"
-        columns = ("system", "metric", "score", "95% interval")
-        return Table(columns, rows, title=title, left=2, notes=(self.how, f"intervals over {self.unit}"))
+        notes = (f"model: {self.model}", f"data: {self.data}", self.how, f"intervals over {self.unit}")
+        return Table(("system", "metric", "score", "95% interval"), rows, title=self.kind, left=2, notes=notes)
 
     def __str__(self) -> str:
         return str(self.table())
