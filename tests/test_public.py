@@ -40,6 +40,7 @@ PUBLIC = {
     ),
     *("Vectors",),
     *("Index", "SearchResults", "index_documents", "search"),
+    "MtebEncoder",
     *("Client",),
     *("Score",),
     *("Continuation", "Generated"),

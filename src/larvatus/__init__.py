@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from larvatus.core.version import VERSION as __version__
     from larvatus.data.text.tokenizer import Tokenizer
     from larvatus.evaluation.audit.bias.report import BiasReport
+    from larvatus.evaluation.vectors.mteb_encoder import MtebEncoder
     from larvatus.inference.cloze.results import Fill, Fills, JointFill
     from larvatus.inference.cloze.scores import Score
     from larvatus.inference.model import Model, load
@@ -79,6 +80,7 @@ __all__ = [
     "JointFill",
     "LarvatusError",
     "Model",
+    "MtebEncoder",
     "PromptTable",
     "Recipe",
     "Score",
@@ -135,6 +137,7 @@ _NAMES = {
     "core.errors": "LarvatusError",
     "data.text.tokenizer": "Tokenizer",
     "evaluation.audit.bias.report": "BiasReport",
+    "evaluation.vectors.mteb_encoder": "MtebEncoder",
     "inference.cloze.results": "Fill Fills JointFill",
     "inference.cloze.scores": "Score",
     "inference.model": "Model load",

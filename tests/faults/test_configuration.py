@@ -113,12 +113,12 @@ KNOWN_FLAGS = {
         "--then-examples --then-seeds --then-set --tokens --valid --workers"
     ),
     "larvatus evaluate": (
-        "--against --beams --beside --by --corpus --data --device --encoding --epochs --errors --examples --glue "
-        "--header --json --label --language --language-field --layers --leave-out --length --member --merge --metric "
-        "--microbatch --negative --no-header --no-quoting --on-bad --only --out --overwrite --pair --plot --precision "
-        "--predictions --quantise --quick --quoting --rate --repair --resume --rows --runtime --samples --score "
-        "--seeds --sentences --separator --source --split --strict --suite --tag --target --task --text --text-field "
-        "--tokens --transfer --truncate --word"
+        "--against --baselines --beams --beside --by --corpus --data --device --draws --encoding --epochs --errors "
+        "--examples --glue --header --json --judgements --label --language --language-field --layers --leave-out "
+        "--length --member --merge --metric --microbatch --negative --no-header --no-quoting --on-bad --only --out "
+        "--overwrite --pair --plot --precision --predictions --quantise --queries --quick --quoting --rate --repair "
+        "--resume --rows --runtime --samples --score --seeds --sentences --separator --shots --source --split --strict "
+        "--suite --tag --target --task --text --text-field --tokens --train --transfer --truncate --vectors --word"
     ),
     "larvatus embed": (
         "--device --dtype --encoding --errors --json --language --layers --model --no-normalise --normalise --on-bad "

@@ -26,6 +26,7 @@ from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.interfaces import api
 from larvatus.interfaces.api.evaluating import HeldOutSettings
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
+from larvatus.interfaces.api.vector_evaluation import VectorSettings
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.generation.settings import GenerateSettings
 from larvatus.tasks.inputs import PredictOptions
@@ -64,6 +65,9 @@ EXTRA: Mapping[str, Mapping[str, Field]] = {
     "PromptKeywords": {
         "resume": ("bool", "With out: resume the run that was begun there."),
         "overwrite": ("bool", "With out: replace what is there."),
+    },
+    "EvaluateVectorsKeywords": {
+        "train": ("object", "Examples to sample from, of classification, in any of the ways that data takes."),
     },
     "FinetuneKeywords": {
         "group": ("str | None", "Column of train whose equal values are held out together; only without dev."),
@@ -172,6 +176,7 @@ def special() -> dict[str, Function]:
     return {
         "EvaluateKeywords": ((EvaluationSettings,), True, frozenset()),
         "EvaluateTextKeywords": ((TextSettings, HeldOutSettings), False, frozenset()),
+        "EvaluateVectorsKeywords": ((VectorSettings,), True, frozenset({"vectors"})),
     }
 
 

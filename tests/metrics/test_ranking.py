@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from larvatus.core.errors import DataError
-from larvatus.metrics.ranking import average_precision, by_score, ndcg, recall_at, reciprocal_rank
+from larvatus.metrics.ranking import average_precision, by_score, ndcg, recall_at, reciprocal_rank, trec_order
 
 grades = st.lists(st.integers(0, 3), min_size=1, max_size=20)
 
@@ -74,3 +74,35 @@ def test_what_is_no_ranking_is_refused():
         by_score([1, 2], [0.5])
     with pytest.raises(DataError, match="not a finite number"):
         by_score([1], [math.nan])
+
+
+scored = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=2, max_size=25)
+
+
+@given(scored=scored, depth=st.integers(1, 30), seed=st.integers(0, 99))
+def test_ties_are_ordered_by_id_last_first(scored, depth, seed):
+    scores = [score / 7 for score, _ in scored]
+    ids = [f"d{number}" for number in np.random.default_rng(seed).permutation(len(scored))]
+    naive = sorted(range(len(ids)), key=lambda place: (np.float32(scores[place]), ids[place]), reverse=True)
+    assert trec_order(scores, ids, depth) == naive[:depth]
+    assert trec_order(scores, ids) == naive
+
+
+@given(scored=scored, seed=st.integers(0, 99))
+def test_metrics_equal_those_of_trec_eval_where_scores_are_tied(scored, seed):
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    ids = [f"d{number}" for number in np.random.default_rng(seed).permutation(len(scored))]
+    relevance = {id: grade for id, (_, grade) in zip(ids, scored, strict=True)}
+    run = {id: score / 7 for id, (score, _) in zip(ids, scored, strict=True)}
+    measures = {"ndcg_cut_10", "recip_rank", "recall_10", "map"}
+    theirs = pytrec_eval.RelevanceEvaluator({"q": relevance}, measures).evaluate({"q": run})["q"]
+    ranked = [relevance[ids[place]] for place in trec_order([run[id] for id in ids], ids)]
+    ours = (ndcg(ranked, 10), reciprocal_rank(ranked), recall_at(ranked, 10), average_precision(ranked))
+    assert ours == pytest.approx([theirs[name] for name in ("ndcg_cut_10", "recip_rank", "recall_10", "map")])
+
+
+def test_an_order_needs_a_finite_score_of_each():
+    with pytest.raises(DataError, match="a score for each result"):
+        trec_order([1.0], ["a", "b"])
+    with pytest.raises(DataError, match="not a finite number"):
+        trec_order([1.0, math.nan], ["a", "b"])

@@ -188,6 +188,18 @@ def test_lm_weight_is_refused_where_there_is_no_language_model(gpt, tmp_path, ti
     assert settings["lm_weight"] == 0.3
 
 
+def test_lm_weight_is_refused_for_sentence_vectors(gpt, tmp_path):
+    pairs = list(itertools.pairwise(TEXTS))
+    quick: dict = {"epochs": 1, "hold_out": False, "rate": 1e-3}
+    with pytest.raises(UsageError, match="finetune embed does not add the language-model loss; leave lm_weight out"):
+        lv.finetune("embed", gpt, train=pairs, out=tmp_path / "a", lm_weight=0.5, **quick)
+    model = lv.finetune("embed", gpt, train=pairs, out=tmp_path / "b", lm_weight=0.0, **quick)
+    assert model.embed(TEXTS[:2]).shape[0] == 2
+    lv.finetune("embed", gpt, train=pairs, out=tmp_path / "c", **quick)
+    settings = json.loads((tmp_path / "c" / "larvatus.json").read_text())["lineage"]["settings"]
+    assert "lm_weight" not in settings
+
+
 def test_other_encoders_are_fine_tuned_as_before(tmp_path, tiny_model, save_tiny):
     """Neither their vocabulary nor what is written of their settings changes."""
     bert = save_tiny(tmp_path / "bert", tiny_model())

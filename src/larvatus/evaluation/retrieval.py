@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from larvatus.inference.search.passage_index import Index
 from larvatus.inference.search.passages import PassageSettings
 from larvatus.inference.search.results import SearchResults
 from larvatus.metrics.bootstrap import Interval, bootstrap
+from larvatus.metrics.clusters import mean_of_sums, mean_rows
 from larvatus.metrics.ranking import average_precision, ndcg, recall_at, reciprocal_rank
 
 ID = "id"
@@ -109,24 +111,27 @@ def evaluate_retrieval(index: Index, collection: RetrievalCollection, **settings
         settings["top"] = settings["candidates"] = settings.get("candidates") or RERANKED
     settings = {"top": min(DEPTH, len(index)), **settings}
     results = index.search([collection.queries[query] for query in judged], **settings)
-    by_query = {
-        query: score_ranking(documents_of(hits), collection.judgements[query])
-        for query, hits in zip(judged, results, strict=True)
-    }
-    scores = {
-        name: bootstrap([values[name] for values in by_query.values()], _mean, of="rows")
-        for name in by_query[judged[0]]
-    }
+    rankings = {query: documents_of(hits) for query, hits in zip(judged, results, strict=True)}
+    scores, by_query = score_rankings(rankings, collection)
     return RetrievalEvaluation(len(judged), len(collection.documents), scores, by_query)
 
 
-def _mean(rows: Any) -> float:
-    return float(np.mean(rows))
-
-
 def documents_of(results: SearchResults) -> list[str]:
-    """Ids of documents in the order of their best passages."""
-    return list(dict.fromkeys(str(hit.metadata[ID]) for hit in results))
+    """Ids of documents in the order of their best passages; of equal scores the last id first, as in trec_eval."""
+    best: dict[str, np.float32] = {}
+    for hit in results:
+        best.setdefault(str(hit.metadata[ID]), np.float32(hit.score))
+    return [id for _, tied in groupby(best, key=best.__getitem__) for id in sorted(tied, reverse=True)]
+
+
+def score_rankings(
+    rankings: Mapping[str, list[str]], collection: RetrievalCollection, *, samples: int = 1000
+) -> tuple[dict[str, Interval], dict[str, dict[str, float]]]:
+    """Means over queries with their intervals, and the metrics of each query."""
+    by_query = {query: score_ranking(ranked, collection.judgements[query]) for query, ranked in rankings.items()}
+    names = next(iter(by_query.values()))
+    tables = {name: mean_rows([values[name] for values in by_query.values()]) for name in names}
+    return {name: bootstrap(table, mean_of_sums, samples=samples) for name, table in tables.items()}, by_query
 
 
 def score_ranking(ranked: list[str], relevant: Mapping[str, float]) -> dict[str, float]:

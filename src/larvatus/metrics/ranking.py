@@ -76,6 +76,24 @@ def by_score(relevance: npt.ArrayLike, scores: npt.ArrayLike) -> Doubles:
     return ordered
 
 
+def trec_order(scores: npt.ArrayLike, ids: Sequence[str], depth: int | None = None) -> list[int]:
+    """Places of the `depth` best results, as trec_eval orders them: equal scores (in float32) by id, last id first.
+
+    >>> trec_order([0.5, 0.9, 0.5], ["d1", "d2", "d3"])
+    [1, 2, 0]
+    """
+    values = np.asarray(scores, np.float32)
+    if values.shape != (len(ids),):
+        raise DataError(f"a ranking needs a score for each result, not {values.shape} for {len(ids)}")
+    if not np.isfinite(values).all():
+        raise DataError("a score of a ranking is not a finite number")
+    places = np.arange(len(ids))
+    if depth is not None and depth < len(ids):
+        places = np.flatnonzero(values >= np.partition(values, len(ids) - depth)[len(ids) - depth])
+    by_id = sorted(places.tolist(), key=ids.__getitem__, reverse=True)
+    return sorted(by_id, key=lambda place: -values[place])[:depth]
+
+
 def _grades(relevance: Sequence[float], k: int | None) -> Doubles:
     grades = np.asarray(relevance, np.float64)
     if grades.ndim != 1:

@@ -106,6 +106,8 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     """Whether the tasks of GLUE are of this kind."""
     served: ClassVar[bool] = True
     """Whether the server has an operation for its predictions; vectors have /v1/embed and /v1/embeddings already."""
+    keeps_lm_loss: ClassVar[bool] = True
+    """Whether the language-model loss of a left-to-right model is added to its loss."""
     answers_by_id: ClassVar[bool] = False
     """Whether official scorers read its answers as a file of texts by id."""
 

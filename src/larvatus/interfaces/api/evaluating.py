@@ -2,6 +2,7 @@
 
 evaluate("runs/ner", data="test.conll").metrics["f1"]
 evaluate("runs/ner", data="test.conll", against="runs/other").metrics["f1"].p
+evaluate("runs/faq", data="sts.tsv", vectors="sts", baselines=True).metrics["spearman"]
 evaluate("runs/mine", corpus={"sw": "held_out/sw.txt", "en": "held_out/en.txt"}).rows(each=True)
 transfer("runs/xnli-en", "xnli/dev-*.tsv.xz", source="en").zero_shot
 """
@@ -30,16 +31,13 @@ from larvatus.data.labelled.records import Dataset
 from larvatus.data.text.sentences import is_language
 from larvatus.evaluation.compare.languages import evaluate_text, open_text
 from larvatus.evaluation.compare.transfer import ByLanguage, TransferResult, files_by_language, source_language
+from larvatus.evaluation.vectors.evaluate import VectorKind
+from larvatus.evaluation.vectors.results import VectorEvaluation
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.evaluation_claims import changed_reading, task_claims, text_claims
 from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
-from larvatus.interfaces.settings import (
-    Corpus,
-    TextSettings,
-    loaded_model,
-    read_settings,
-    text_given,
-)
+from larvatus.interfaces.api.vector_evaluation import evaluate_model_vectors
+from larvatus.interfaces.settings import Corpus, TextSettings, loaded_model, read_settings, text_given
 from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.nn.layer_mix import LearnedMix
@@ -53,7 +51,7 @@ from larvatus.training.engine.settings import BUDGETS, Runtime
 from larvatus.training.pretraining.evaluation import HeldOutScores, perplexity
 
 if TYPE_CHECKING:
-    from larvatus.interfaces.api.keywords import EvaluateKeywords, EvaluateTextKeywords
+    from larvatus.interfaces.api.keywords import EvaluateKeywords, EvaluateTextKeywords, EvaluateVectorsKeywords
 
 
 class HeldOutSettings(Settings):
@@ -174,6 +172,18 @@ def evaluate(
 def evaluate(
     model: str | Path | Model,
     *,
+    data: Examples,
+    vectors: VectorKind,
+    errors: Errors = "refuse",
+    device: str = "auto",
+    **settings: Unpack[EvaluateVectorsKeywords],
+) -> VectorEvaluation: ...
+
+
+@overload
+def evaluate(
+    model: str | Path | Model,
+    *,
     glue: str | Path,
     task: str | None = None,
     against: str | Path | Model | None = None,
@@ -193,7 +203,7 @@ def evaluate(
     errors: Errors = "refuse",
     device: str = "auto",
     **settings: object,
-) -> Evaluation | ModelComparison | TextScores | list[TaskScores]:
+) -> Evaluation | ModelComparison | TextScores | VectorEvaluation | list[TaskScores]:
     """How well a model does its task on labelled examples, with 95% intervals; or predicts words of held-out text.
 
     Args:
@@ -207,7 +217,9 @@ def evaluate(
             them all in one error, `skip` leaves them out and reports how many.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
         **settings: `merge`, `length`, `truncate`, `repair`, `strict`, `samples`, `seed`; names of columns; of
-            held-out text `tokens`, and how it is read.
+            held-out text `tokens`, and how it is read. `vectors` measures the vectors of any encoder: `retrieval` (with
+            `queries` and `judgements`, or a BEIR folder), `sts`, `pairs`, `classification` (with `train`, `shots`,
+            `draws`) or `clustering` (`draws`); `baselines` adds TF-IDF and BM25.
 
     Returns:
         The evaluation: `.metrics["accuracy"].value`, `.low`, `.high`; printed, and in a notebook, it is a table. With
@@ -226,6 +238,10 @@ def evaluate(
         reading, text = read_settings(settings, TextSettings, HeldOutSettings, function="evaluate")
         return score_text(loaded.bundle, corpus, reading, device=device, tokens=text.tokens)
     columns, others = split_columns(settings)
+    if settings.get("vectors") is not None:
+        if data is None or against is not None:
+            raise UsageError("vectors are measured on data, one model at a time; leave out glue and against")
+        return evaluate_model_vectors(loaded, data, columns, others, errors=errors)
     (chosen,) = read_settings(others, EvaluationSettings, function="evaluate")
     other = against.bundle if isinstance(against, Model) else None if against is None else load_bundle(against)
     if glue is not None:

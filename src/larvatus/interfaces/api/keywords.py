@@ -218,6 +218,16 @@ class EvaluateTextKeywords(TextKeywords, total=False):
     tokens: int
 
 
+class EvaluateVectorsKeywords(ColumnKeywords, total=False):
+    queries: str | None
+    judgements: str | None
+    shots: int
+    draws: int
+    baselines: bool
+    samples: int
+    train: object
+
+
 class FitStandardiserKeywords(TextKeywords, total=False):
     unit: Literal["token", "word", "span", "sentence", "document"]
     pool: Literal["mean", "sum", "max", "first", "last", "cls"]

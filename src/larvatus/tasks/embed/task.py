@@ -48,6 +48,7 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
     OtherHeads = (LateInteractionConfig, SparseConfig)
     Reading = SentenceFiles
     served = False
+    keeps_lm_loss = False
     defaults = Defaults(5e-5, 1.0, 1_500)
     card = CardTerms(
         "gives a vector for a text",

@@ -24,6 +24,7 @@ from larvatus.models.heads.head import Head
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.objectives import CausalLM, Loss
+from larvatus.tasks.registry import AnyTask
 from larvatus.tasks.trainer.config import TrainConfig
 
 LM_WEIGHT = 0.5
@@ -56,9 +57,13 @@ def _with_rows(words_VD: Tensor, first: int, parts: tuple[tuple[int, ...], ...],
     return longer
 
 
-def with_lm_weight(config: TrainConfig, bundle: Bundle) -> TrainConfig:
-    """The settings with the weight of the language-model loss, if the model has one."""
+def with_lm_weight(config: TrainConfig, bundle: Bundle, task: AnyTask) -> TrainConfig:
+    """The settings with the weight of the language-model loss, if the model has one and the task adds it."""
     given = config.lm_weight
+    if not task.keeps_lm_loss:
+        if given is not msgspec.UNSET and given:
+            raise UsageError(f"finetune {task.name} does not add the language-model loss; leave lm_weight out")
+        return config
     if not isinstance(bundle.model, CausalTransformerConfig):
         if given is not msgspec.UNSET and given:
             raise UsageError(

@@ -119,7 +119,7 @@ def finetune_on_split(
 ) -> FineTuneResult:
     """Fine-tune on training and validation examples that were checked and split before."""
     bundle = with_delimiters(bundle)
-    config = with_lm_weight(args.config, bundle)
+    config = with_lm_weight(args.config, bundle, task)
     data = task.prepare(bundle, train, dev, args)
     config = config.with_defaults(task.defaults, len(train), linear=task.is_linear(data.head))
     args = dataclasses.replace(args, config=config)

@@ -79,7 +79,7 @@ class Trainer:
         self.validation, self.features = validation, features
         self.head = head_of(model)
         config = args.config
-        weight = 0.0 if config.lm_weight is msgspec.UNSET or isinstance(self.head, VectorHead) else config.lm_weight
+        weight = 0.0 if config.lm_weight is msgspec.UNSET else config.lm_weight
         self.lm = CausalLM(CausalLMConfig(weight=weight)) if weight else None
         """Language-model loss that is added for left-to-right models; it has no weights of its own."""
         groups = trainable(model, config.trained, decay=config.decay, seed=seed)

@@ -5,6 +5,7 @@ larvatus evaluate runs/two --language sw=held_out/sw.txt --language en=held_out/
 larvatus evaluate runs/rte --data test.tsv --against runs/other --plot confusion.png
 larvatus evaluate runs/qa --data dev-v2.0.json --predictions predictions.json
 larvatus evaluate runs/glue/* --glue glue/
+larvatus evaluate runs/faq --vectors sts --data sts.tsv --baselines
 larvatus evaluate runs/xnli-en --source en --transfer xnli/dev-*.tsv
 larvatus evaluate runs/mine --suite english --data data/ --out runs/suite --beside minilm
 larvatus evaluate runs/mine --suite english --data data/ --out runs/suite --resume --only blimp,ewt
@@ -54,9 +55,10 @@ from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.cli.commands.data import Columns
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.options import READING, Machine, MixedText, check_plot
+from larvatus.interfaces.cli.options import READING, Machine, MixedText, TextSources, check_plot
 from larvatus.interfaces.cli.progress import is_quiet, report_skipped_counts
 from larvatus.interfaces.cli.tables import print_json, show_part, show_report, wide_console
+from larvatus.interfaces.cli.vector_evaluation import VectorFlags, measure_vectors
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.evaluation.evaluation import Evaluation
@@ -65,7 +67,7 @@ from larvatus.tasks.registry import is_finetuned, task_of
 from larvatus.tasks.scoring import head_of
 from larvatus.training.engine.reporter import Reporter, rich_table
 
-TASK, LANGUAGES, SUITE = "A fine-tuned model", "Other languages", "A suite"
+TASK, LANGUAGES, SUITE, VECTORS = "A fine-tuned model", "Other languages", "A suite", "Vectors"
 SUITE_WIDTH = 320
 """Characters of a line of the table of a suite, where the output is not a terminal."""
 
@@ -149,12 +151,14 @@ def evaluate(
     columns: Columns,
     reading: Annotated[TextSettings, Panel(READING, without=("language", "licence", "text"))],
     of_suite: Annotated[SuiteRequest, Panel(SUITE, first=("suite",))],
+    of_vectors: Annotated[VectorFlags, Panel(VECTORS, without=("samples",))],
 ) -> None:
     """Evaluate a model: masked loss, perplexity and accuracy on validation text (--corpus), with fixed masks.
 
     Of a fine-tuned model, on labelled examples (--data, or --glue): metrics with 95% intervals, classes, confusions,
     entity errors, calibration; of spans types and depths, of answers exact match and F1; two models by paired tests
-    (--against); one table over languages (--transfer). Of any model: a suite of measurements (--suite).
+    (--against); one table over languages (--transfer). Of any model: a suite of measurements (--suite), or what its
+    vectors of texts are worth (--vectors).
     """
     if of_suite.suite is not None:
         if request.beyond_data or text.corpus or text.languages or shown.by or columns:
@@ -166,6 +170,13 @@ def evaluate(
     check_outputs(of_suite.out, overwrite=request.overwrite, inputs=read)
     check_row_file(of_suite.out)
     on_examples = ExampleEvaluation(request=request, machine=machine, chosen=chosen, columns=columns, out=of_suite.out)
+    if of_vectors.vectors is not None:
+        if request.beyond_data or text.corpus or text.languages or shown.by:
+            raise UsageError("--vectors cannot be combined; leave out --corpus, --against, --glue, --transfer")
+        with labelled_encoding(reading.encoding):
+            measure_vectors(on_examples, of_vectors)
+        return
+    of_vectors.refuse_alone()
     if request.transfer:
         if request.of_task or text.corpus or text.languages or shown.by:
             raise UsageError("--transfer cannot be combined; leave out --data, --against, --glue, --plot, --corpus …")
@@ -180,25 +191,7 @@ def evaluate(
         with labelled_encoding(reading.encoding):
             _on_task(on_examples)
         return
-    if len(request.models) > 1:
-        raise UsageError("held-out text is read by one model at a time; name one directory")
-    (model,) = request.models
-    bundle = machine.bundle(model)
-    if not (text.corpus or text.languages) and is_finetuned(bundle):
-        raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
-    if columns.keys() - {"text"} or chosen != EvaluationSettings(samples=chosen.samples, merge=chosen.merge):
-        flags = "columns, --truncate, --repair, --strict and --length"
-        raise UsageError(f"{flags} are for labelled examples; name some: --data FILE")
-    given, how = text.read_with(msgspec.structs.replace(reading, text=columns.get("text")))
-    scores = score_text(bundle, given, how, device=str(machine.torch_device()), tokens=shown.tokens)
-    rows = scores.rows(each=shown.by == "language")
-    report_skipped_counts(scores.skipped)
-    _write_scores(of_suite.out, [(row, [row]) for row in rows])
-    if request.as_json:
-        plain = rows if machine.on_cpu else scores.to_dicts(each=shown.by == "language")
-        print_json(plain)
-    else:
-        show_text(str(model), rows, generator=bundle.network.generator is not None)
+    _on_text(on_examples, text, shown, reading)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,6 +283,30 @@ def _measure_suite(request: EvaluateRequest, machine: LoadOptions, chosen: Suite
     wide.print(rich_table(as_table(results)))
     if chosen.out is not None:
         wide.print(f"results: {chosen.out / JSON} · {chosen.out / MARKDOWN}", soft_wrap=True)
+
+
+def _on_text(work: ExampleEvaluation, text: TextSources, shown: ValidationTextSettings, reading: TextSettings) -> None:
+    """Evaluate masked words of validation text."""
+    request, machine, chosen, columns = work.request, work.machine, work.chosen, work.columns
+    if len(request.models) > 1:
+        raise UsageError("held-out text is read by one model at a time; name one directory")
+    (model,) = request.models
+    bundle = machine.bundle(model)
+    if not (text.corpus or text.languages) and is_finetuned(bundle):
+        raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
+    if columns.keys() - {"text"} or chosen != EvaluationSettings(samples=chosen.samples, merge=chosen.merge):
+        flags = "columns, --truncate, --repair, --strict and --length"
+        raise UsageError(f"{flags} are for labelled examples; name some: --data FILE")
+    given, how = text.read_with(msgspec.structs.replace(reading, text=columns.get("text")))
+    scores = score_text(bundle, given, how, device=str(machine.torch_device()), tokens=shown.tokens)
+    rows = scores.rows(each=shown.by == "language")
+    report_skipped_counts(scores.skipped)
+    _write_scores(work.out, [(row, [row]) for row in rows])
+    if request.as_json:
+        plain = rows if machine.on_cpu else scores.to_dicts(each=shown.by == "language")
+        print_json(plain)
+    else:
+        show_text(str(model), rows, generator=bundle.network.generator is not None)
 
 
 def _write_scores(out: Path | None, results: Sequence[tuple[Row, Sequence[Row]]]) -> None:
