@@ -45,6 +45,7 @@ from larvatus.inference.search.quantised import Kind, StoredVectors, VectorForma
 from larvatus.inference.search.sources import PlannedSource, SourcePlan, plan_sources, state_of
 from larvatus.inference.search.vector_cache import ComputedParts, VectorCache
 from larvatus.inference.search.write import PassageRow, PassageWriter, write_sources, write_vectors
+from larvatus.inference.vectors.own_pooling import embed_options, vector_size
 from larvatus.models.loaded import settings_hash
 from larvatus.models.nn.device import explain_out_of_memory
 
@@ -133,16 +134,16 @@ def build_passage_index(
         return _summary(old.manifest, out, plan, embedded=0, skipped=run.skipped)
     if not same_text:
         plan = replace(plan, sources=tuple(PlannedSource(source.file) for source in plan.sources))
-    kinds, size = options.vectors.kinds, model.encoder.width
+    kinds, size = options.vectors.kinds, vector_size(model, embed_options(model))
     directory = out.with_name(out.name + ".parts")
-    identity = {"model": model.fingerprint, "tokenizer": settings_hash(model.tokenizer), "vectors": list(kinds)}
+    identity = {"model": model.vector_fingerprint, "tokenizer": settings_hash(model.tokenizer), "vectors": list(kinds)}
     parts = ComputedParts(directory, identity)
     with files.locked(directory), parts.removed_when_empty():
         before = parts.open(resume=True).vectors
         cache = VectorCache(old, parts, kinds, size)
         manifest = IndexManifest(
             model=_name(model),
-            fingerprint=model.fingerprint,
+            fingerprint=model.vector_fingerprint,
             size=size,
             vectors=options.vectors.format,
             columns=options.reading.further_fields,
@@ -181,10 +182,13 @@ def _old_generation(model: EncoderModel, out: Path, *, overwrite: bool) -> Gener
 
 def check_model(manifest: IndexManifest, model: EncoderModel, path: Path, *, way: str) -> None:
     """Refuse a model whose vectors are not those of the index."""
-    if manifest.fingerprint != model.fingerprint:
+    if manifest.fingerprint != model.vector_fingerprint:
+        with_adapter = model.bundle.adapter is not None
+        adapter = ", with its sentence adapter" if with_adapter else ""
+        before = ", without its sentence adapter" if with_adapter and manifest.fingerprint == model.fingerprint else ""
         raise ArtefactError(
-            f"{path} was built with the model {manifest.model} ({manifest.fingerprint[:8]}…), and this one is "
-            f"{_name(model)} ({model.fingerprint[:8]}…); {way}"
+            f"{path} was built with the model {manifest.model} ({manifest.fingerprint[:8]}…{before}), and this one is "
+            f"{_name(model)} ({model.vector_fingerprint[:8]}…{adapter}); {way}"
         )
 
 
