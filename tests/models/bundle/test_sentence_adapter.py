@@ -21,9 +21,11 @@ from larvatus.core.errors import ArtefactError, LarvatusError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
 from larvatus.inference.model.adapters import add_adapter, extract_adapter, merge_adapter
+from larvatus.interfaces.cli.main import run
 from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle import manifest as manifests
+from larvatus.models.bundle.checksums import model_digest, sentence_digest
 from larvatus.models.bundle.directory import load_bundle, save_bundle
 from larvatus.models.bundle.sentence_adapter import SETTINGS, WEIGHTS, rounded_adapter
 from larvatus.models.bundle.weights import read_tensors, write_tensors
@@ -31,6 +33,8 @@ from larvatus.models.network import Network
 from larvatus.models.nn.lora import TARGETS, LoRAConfig, add_lora, extract_lora, lora_shapes, merge_lora, merged_copy
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig
+from larvatus.tasks.embed.teacher import load_teacher, teacher_vectors
+from larvatus.tasks.scoring import ScoringOptions
 from tests.models.bundle.theirs import scramble
 from tests.tiny import WORDS
 
@@ -351,3 +355,48 @@ def test_what_is_rounded_in_memory_is_what_the_file_gives(adapted: Path, trained
     assert rounded.tensors.keys() == stored.tensors.keys()
     for name, tensor in rounded.tensors.items():
         assert_array_equal(tensor.numpy(), stored.tensors[name].numpy(), err_msg=name)
+
+
+def test_teachers_and_evaluation_use_it(base: Path, adapted: Path, tmp_path: Path) -> None:
+    teacher = load_teacher(str(adapted))
+    vectors = np.asarray(teacher_vectors(teacher, TEXTS, ScoringOptions(device="cpu")))
+    assert_allclose(vectors, lv.load(adapted).embed(TEXTS), atol=1e-5)
+    assert sentence_digest(adapted) != sentence_digest(base) == model_digest(base) == model_digest(adapted)
+    scored = [(0, 1, 0.1), (0, 3, 0.7), (1, 2, 0.3), (2, 3, 0.4)]
+    data = tmp_path / "scores.jsonl"
+    rows = [{"sentence1": TEXTS[a], "sentence2": TEXTS[b], "score": score} for a, b, score in scored]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    evaluation = lv.evaluate(adapted, data=data, samples=20, device="cpu")
+    cosines = [float(vectors[a] @ vectors[b]) for a, b, _ in scored]
+    wanted = np.corrcoef(cosines, [score for *_, score in scored])[0, 1]
+    assert evaluation.metrics["pearson"].value == pytest.approx(wanted, abs=1e-4)
+    with pytest.raises(ArtefactError, match="has no head"):
+        lv.evaluate(base, data=data, samples=20, device="cpu")
+
+
+def test_files_of_vectors_and_commands(
+    base: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory, text = Path(shutil.copytree(base, tmp_path / "model")), tmp_path / "text.jsonl"
+    text.write_text("".join(json.dumps({"text": line}) + "\n" for line in TEXTS))
+    assert command(capsys, "adapter", "add", trained, "--model", directory, "--alpha", "6", "--json")["dtype"] == "int8"
+    lv.embed_files(directory, text, out=tmp_path / "vectors.npy", unit="document")
+    assert_allclose(np.load(tmp_path / "vectors.npy"), lv.load(directory).embed(TEXTS), atol=1e-6)
+    lv.embed_files(directory, text, out=tmp_path / "means.npy", unit="document", pool="mean")
+    assert_allclose(np.load(tmp_path / "means.npy"), lv.load(base).embed(TEXTS), atol=1e-6)
+    merged = command(capsys, "adapter", "merge", directory, "--out", tmp_path / "merged", "--json")["path"]
+    done = command(
+        capsys, "adapter", "extract", merged, "--base", base, "--out", tmp_path / "a", "--rank", RANK, "--json"
+    )
+    assert done["missed"] < 1e-3
+    assert command(capsys, "adapter", "add", tmp_path / "a", "--model", directory, "--json")["rank"] == RANK
+    assert_allclose(lv.load(directory).embed(TEXTS), lv.load(merged).embed(TEXTS), atol=2e-2)
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
+    """What a command prints with --json."""
+    with pytest.raises(SystemExit) as ended:
+        run([str(word) for word in words])
+    printed = capsys.readouterr()
+    assert not ended.value.code, printed.err
+    return json.loads(printed.out)
