@@ -172,6 +172,21 @@ def test_int8_and_the_server_use_it(adapted: Path) -> None:
     assert_allclose(rows, lv.load(adapted).embed(TEXTS, pool="mean"), atol=1e-5)
 
 
+def test_onnx_runtime_uses_it(base: Path, adapted: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model = lv.load(adapted, runtime="onnx")
+    assert_allclose(model.embed(TEXTS), lv.load(adapted).embed(TEXTS), atol=1e-4)
+    assert_allclose(model.embed(TEXTS, pool="mean"), lv.load(base).embed(TEXTS), atol=1e-4)
+
+
+def test_a_folder_that_is_a_link_is_refused(broken: Path, tmp_path: Path) -> None:
+    (broken / manifests.ADAPTER).rename(tmp_path / "elsewhere")
+    (broken / manifests.ADAPTER).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ArtefactError, match="link"):
+        lv.load(broken)
+
+
 def test_saving_and_converting_carry_it(adapted: Path, tmp_path: Path) -> None:
     from larvatus.models.bundle.convert import convert_bundle
 
