@@ -9,6 +9,7 @@ before is then the last score of the run itself, on the same text, with the same
 DATA is where the files of `english_sources.toml` lie: their sizes, words and hashes go into the card; list there what
 the run has read, no more. The directory is written to src/larvatus_english/model, which the wheel of larvatus carries.
 Weights that change too much, a directory that is too large, or a manifest that names a path of this machine: refused.
+The sentence adapter is not part of a run: larvatus adapter add FILE --model src/larvatus_english/model puts it there.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from larvatus.interfaces.cli.main import app, saves
+from larvatus.interfaces.cli.main import ALWAYS_SAVING, app, saves
 from larvatus.tasks.registry import TASKS
 from tests import warm
 from tests.conftest import SMALL
@@ -44,6 +44,9 @@ OUTPUTS = {
     "tokenizer train": "out",
     "corpus build": "out",
     "corpus check": "out",
+    "adapter add": "",
+    "adapter extract": "out",
+    "adapter merge": "out",
     "isotropy fit": "",  # saves in the model's directory where nothing is named
     "isotropy show": "plot",
     "similar index": "out",
@@ -65,6 +68,7 @@ PRINTING = [
         "tokenizer show",
         "corpus",
         "corpus show",
+        "adapter",
         "export",
     ),
     *(
@@ -100,8 +104,8 @@ def test_68_every_command_is_known_to_save_or_to_print():
     assert sorted(found) == sorted([*OUTPUTS, *PRINTING])
     for path, parameters in found.items():
         for name in parameters:
-            assert saves(path, {name: "x"}) == (name in OUTPUTS.get(path, "").split() or path == "isotropy fit"), path
-        assert saves(path, dict.fromkeys(parameters)) == (path == "isotropy fit"), path
+            assert saves(path, {name: "x"}) == (name in OUTPUTS.get(path, "").split() or path in ALWAYS_SAVING), path
+        assert saves(path, dict.fromkeys(parameters)) == (path in ALWAYS_SAVING), path
 
 
 FULL = Path("/dev/full")

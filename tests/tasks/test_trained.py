@@ -194,9 +194,15 @@ def test_a_bias_on_distances_is_trained_with_all_only() -> None:
         assert {p.requires_grad for p in whole.encoder.relative.parameters()} == {learns}
 
 
-@pytest.mark.parametrize("word", ["all", "head", "last2", "last12", "lora8", "lora16"])
+@pytest.mark.parametrize("word", ["all", "head", "last2", "last12", "lora8", "lora16", "lora16-all"])
 def test_a_word_is_read_and_said_again(word: str) -> None:
     assert TrainableConfig.read(word).word == word
+
+
+@pytest.mark.parametrize("word", ["last2-all", "all-all", "lora-all", "head-all", "lora16-", "lora16-all-all"])
+def test_only_lora_of_a_rank_may_have_all_targets(word: str) -> None:
+    with pytest.raises(UsageError, match="is not something to train"):
+        TrainableConfig.read(word)
 
 
 def test_lora_without_a_number_has_the_default_rank_and_another_rank_the_same_scale() -> None:

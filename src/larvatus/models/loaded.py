@@ -4,7 +4,8 @@
     model.network, model.tokenizer, model.device, model.fingerprint
 
 Another process, maybe on another machine, loads the model from its directory and checks its fingerprint: weights are
-never pickled. Two models with the same fingerprint give the same vectors.
+never pickled. Two models with the same fingerprint give the same vectors of words, and with the same
+`vector_fingerprint` also those of whole texts, which a sentence adapter may give (`models/bundle/sentence_adapter.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from larvatus.models.bundle.weights import find_weights
 from larvatus.models.heads.embedding import Embedding
 from larvatus.models.heads.head import VectorKind
 from larvatus.models.heads.text_head import TokenHead
+from larvatus.models.network import Network
 from larvatus.models.nn.encoder import Encoder
 
 
@@ -58,7 +60,7 @@ class LoadedModel:
         """Pickled, a model is its origin: the other process loads it from its directory."""
         if self.origin is None:
             raise UsageError("a model that was made in memory cannot be sent to a cluster; save it, and load it")
-        return load_elsewhere, (self.origin, self.fingerprint)
+        return load_elsewhere, (self.origin, self.vector_fingerprint)
 
     def __copy__(self) -> Self:
         """A second object over the same weights."""
@@ -83,17 +85,23 @@ class LoadedModel:
 
     @property
     def sentence_head(self) -> Embedding | None:
-        """How the model turns a whole text into a vector, if it is a sentence encoder."""
-        return cast(Embedding | None, next(self._heads("dense"), None))
+        """How the model turns a whole text into a vector, if it is a sentence encoder or has an adapter."""
+        return cast(Embedding | None, next(_heads(self._sentence_network, "dense"), None))
 
     @property
     def token_head(self) -> TokenHead | None:
         """How the model turns a whole text into token vectors or sparse vectors, if it does."""
-        return cast(TokenHead | None, next(self._heads("late", "sparse"), None))
+        return cast(TokenHead | None, next(_heads(self.network, "late", "sparse"), None))
 
-    def _heads(self, *kinds: VectorKind) -> Iterator[Any]:
-        """Heads that give these kinds of vectors."""
-        return (h for h in self.network.heads.values() if getattr(h.config, "vector_kind", None) in kinds)
+    @property
+    def sentence_encoder(self) -> Encoder:
+        """The encoder of whole texts: with the weights of the adapter, if there is one."""
+        return self._sentence_network.encoder
+
+    @property
+    def _sentence_network(self) -> Network:
+        adapter = self.bundle.adapter
+        return self.network if adapter is None else adapter.network(self.network)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -101,11 +109,24 @@ class LoadedModel:
         weights = model_fingerprint(self.bundle.path, self.tokenizer)
         return f"{weights}-{self.number}" if self.number else weights
 
+    @property
+    def vector_fingerprint(self) -> str:
+        """Identity of the vectors of whole texts: of the model and its adapter."""
+        adapter = self.bundle.adapter
+        if adapter is None:
+            return self.fingerprint
+        return hashlib.sha256(f"{self.fingerprint} {adapter.checksum}".encode()).hexdigest()
+
+
+def _heads(network: Network, *kinds: VectorKind) -> Iterator[Any]:
+    """Heads that give these kinds of vectors."""
+    return (head for head in network.heads.values() if getattr(head.config, "vector_kind", None) in kinds)
+
 
 def load_elsewhere(origin: ModelOrigin, fingerprint: str) -> Any:
     """The model that another process has; a directory that differs from it is refused."""
     model = origin.load()
-    if model.fingerprint != fingerprint:
+    if model.vector_fingerprint != fingerprint:
         here = f"{model.bundle.path} on {gethostname()}"
         raise ArtefactError(f"{here} is another model than where the job began; copy it there, or use a shared disk")
     return model

@@ -28,7 +28,7 @@ from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.layers import PARTS, Layers, Unit
 from larvatus.inference.vectors.options import EmbedOptions, Pool
-from larvatus.inference.vectors.own_pooling import embed_options, vector_size
+from larvatus.inference.vectors.own_pooling import embed_options, vector_encoder, vector_head, vector_size
 from larvatus.inference.vectors.plan import Spans, Text
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.similarity import Similarities, WordInstance, similarities, word_instance
@@ -80,8 +80,8 @@ class EncoderModel(LoadedModel):
             unit: Unit that gets a vector: `token`, `word`, `span`, `sentence` or `document`.
             layers: `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all` ([layers + 1, …]).
             pool: Words and spans: mean, sum, max, first or last of their subwords; sentences: mean, max or cls. By
-                default the mean; for whole texts of a sentence encoder its own pooling, with its linear layers and
-                normalisation.
+                default the mean; for whole texts of a sentence encoder, or of a model with a sentence adapter, its own
+                pooling, with its linear layers and normalisation; `mean` is then the plain mean of its tokens.
             spans: For unit `span`, (start, end) in characters: a list for one text, a list of lists for several.
                 Without it, spans are marked with stars, `"the *bank* of a river"`.
             **settings: `normalise` (length 1), `standardise` (the name of a standardiser that `larvatus isotropy fit`
@@ -144,8 +144,8 @@ class EncoderModel(LoadedModel):
         inputs, single = checked_texts_or_words(texts)
         if single:
             spans = None if spans is None else [spans]
-        head = self.sentence_head
-        listed = list(embed_texts(self.encoder, self.tokenizer, inputs, options, spans=spans, head=head))
+        encoder, head = vector_encoder(self, options), vector_head(self, options)
+        listed = list(embed_texts(encoder, self.tokenizer, inputs, options, spans=spans, head=head))
         warn_of_other_language(inputs, self.tokenizer, frames=4)
         return listed, single
 

@@ -61,6 +61,8 @@ class LoadOptions(Settings):
         self.torch_device()  # refuses a wrong device before anything is read
         bundle = load_bundle(path, **settings)
         if self.quantise is not None:
+            if bundle.adapter is not None:  # from the weights as they are stored
+                quantise_network(bundle.adapter.network(bundle.network))
             quantise_network(bundle.network)
         if self.runtime == "onnx":
             from larvatus.inference.model.onnx import run_in_onnx  # an extra, and a second of imports

@@ -22,6 +22,7 @@ from larvatus.inference.cloze.scores import Score
 from larvatus.inference.cloze.whole_words import Candidates
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.model.ranking import rank_passages
+from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import without_marks
 from larvatus.models.bundle.directory import check_model_directory, read_card, save_bundle
 from larvatus.models.generation.generate import generate
@@ -365,6 +366,8 @@ class Model(EncoderModel):
             )
         finally:
             self.network.to(self.device)
+        if bundle.adapter is not None:
+            store_adapter(out, bundle.adapter, dtype="float32")
         return out
 
     def __repr__(self) -> str:

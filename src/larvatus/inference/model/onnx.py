@@ -35,6 +35,7 @@ from larvatus.data.text.tokenizer_files import WRITTEN
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.onnx_file import OPSET, Output, check_onnx, find_scorer, open_session, run_flat, write_onnx
 from larvatus.models.loaded import model_fingerprint
+from larvatus.models.network import Network
 from larvatus.models.nn.encoder_base import Encoder
 
 FILE, RECORD = "model.onnx", "onnx.json"
@@ -121,12 +122,17 @@ def run_in_onnx(bundle: Bundle) -> None:
     """Run the encoder in ONNX Runtime, from the file in the model directory or one that is exported now, in seconds."""
     check_onnx()
     network, file = bundle.network, exported_vectors(bundle)
-    if file is None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / FILE
-            write_onnx(network, path, output="vectors")
-            file = path.read_bytes()
-    network.encoder = OnnxEncoder(network.encoder, open_session(file))
+    if bundle.adapter is not None:  # from the weights as they are stored
+        sentences = bundle.adapter.network(network)
+        sentences.encoder = OnnxEncoder(sentences.encoder, open_session(_exported(sentences)))
+    network.encoder = OnnxEncoder(network.encoder, open_session(_exported(network) if file is None else file))
+
+
+def _exported(network: Network) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / FILE
+        write_onnx(network, path, output="vectors")
+        return path.read_bytes()
 
 
 class OnnxEncoder(Encoder):

@@ -153,14 +153,14 @@ def build_passage_index(
     if not same_text:
         plan = replace(plan, sources=tuple(PlannedSource(source.file) for source in plan.sources))
     directory = out.with_name(out.name + ".parts")
-    identity = {"model": model.fingerprint, "tokenizer": settings_hash(model.tokenizer), "vectors": list(kinds)}
+    identity = {"model": model.vector_fingerprint, "tokenizer": settings_hash(model.tokenizer), "vectors": list(kinds)}
     parts = ComputedParts(directory, identity)
     with files.locked(directory), parts.removed_when_empty():
         before = parts.open(resume=True).vectors
         cache = VectorCache(old, parts, kinds, size)
         manifest = IndexManifest(
             model=model_name(model),
-            fingerprint=model.fingerprint,
+            fingerprint=model.vector_fingerprint,
             size=size,
             kind=kind,
             vectors=options.vectors.format,
@@ -200,10 +200,13 @@ def _old_generation(model: EncoderModel, out: Path, *, overwrite: bool) -> Gener
 
 def check_model(manifest: IndexManifest, model: EncoderModel, path: Path, *, way: str) -> None:
     """Refuse a model whose vectors are not those of the index."""
-    if manifest.fingerprint != model.fingerprint:
+    if manifest.fingerprint != model.vector_fingerprint:
+        with_adapter = model.bundle.adapter is not None
+        adapter = ", with its sentence adapter" if with_adapter else ""
+        before = ", without its sentence adapter" if with_adapter and manifest.fingerprint == model.fingerprint else ""
         raise ArtefactError(
-            f"{path} was built with the model {manifest.model} ({manifest.fingerprint[:8]}…), and this one is "
-            f"{model_name(model)} ({model.fingerprint[:8]}…); {way}"
+            f"{path} was built with the model {manifest.model} ({manifest.fingerprint[:8]}…{before}), and this one is "
+            f"{model_name(model)} ({model.vector_fingerprint[:8]}…{adapter}); {way}"
         )
 
 

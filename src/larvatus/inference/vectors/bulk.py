@@ -32,7 +32,7 @@ from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions
-from larvatus.inference.vectors.own_pooling import vector_size
+from larvatus.inference.vectors.own_pooling import vector_encoder, vector_head, vector_identity, vector_size
 from larvatus.inference.vectors.parts import BulkProgress, Number, VectorParts, assemble, check_format, rows, schema
 from larvatus.inference.vectors.passages import LocatedText, blocks, breaks_lines
 from larvatus.inference.vectors.plan import read_marks
@@ -92,7 +92,8 @@ def embed_files(
     if inputs is None and resume:
         raise UsageError("only local files and addresses can be resumed: standard input cannot be read again")
     parts = VectorParts(
-        directory, _settings(options, model.fingerprint, inputs) | {"tokenizer": settings_hash(tokenizer)}
+        directory,
+        _settings(options, vector_identity(model, options.embed), inputs) | {"tokenizer": settings_hash(tokenizer)},
     )
     with files.locked(directory), parts.removed_when_empty():
         if ended:
@@ -147,12 +148,12 @@ class EmbeddedBlock:
 
 def embed_block(work: _Embedding, block: list[LocatedText]) -> EmbeddedBlock:
     """Embed a block; runs in a worker."""
-    encoder, tokenizer = work.model.encoder, work.model.tokenizer
+    encoder, head = vector_encoder(work.model, work.options), vector_head(work.model, work.options)
 
     def embed(pieces: list[LocatedText]) -> list[Vectors]:
         with explain_out_of_memory("use a smaller --model or one layer; --resume continues from here"):
             texts = [piece.text for piece in pieces]
-            return list(embed_texts(encoder, tokenizer, texts, work.options, head=work.model.sentence_head))
+            return list(embed_texts(encoder, work.model.tokenizer, texts, work.options, head=head))
 
     good, faults = block, list[str]()
     if work.aside:

@@ -55,7 +55,7 @@ class EmbedOptions(VectorOptions):
     normalise: bool = False
     """Scale vectors to length 1."""
     projected: bool = False
-    """Apply the linear layers that a sentence encoder has after its pooling."""
+    """Embed as a sentence encoder: with the weights of its adapter, and the linear layers after its pooling."""
     tokens: Count | None = None
     """Tokens of a batch; by default what suits the device. Vectors do not depend on it."""
     standardise: Standardiser | None = None
@@ -64,6 +64,6 @@ class EmbedOptions(VectorOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.projected and (self.unit in PARTS or self.layers != "last" or self.standardise is not None):
-            raise UsageError("the linear layers of a sentence encoder are for whole texts of its last layer")
+            raise UsageError("linear layers and adapter of a sentence encoder are for whole texts of its last layer")
         if self.standardise is not None:
             self.standardise.check(self.unit, self.pool)

@@ -5,7 +5,8 @@
 
 A sentence encoder (from `larvatus finetune embed`, or a `sentence-transformers` directory) has its own pooling, linear
 layers and normalisation. They apply to whole texts of the last layer, unless a pooling, other layers or a standardiser
-are requested. Any other model takes the mean of the tokens.
+are requested. So does the adapter that a model may have (`models/bundle/sentence_adapter.py`); with `pool="mean"`, the
+vector of its text is the plain mean by the model's own weights. Any other model takes the mean of the tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from larvatus.core.errors import UsageError
 from larvatus.inference.vectors.layers import PARTS
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.models.bundle.sentence_modules import unsupported_modules
+from larvatus.models.heads.embedding import Embedding
 from larvatus.models.loaded import LoadedModel
+from larvatus.models.nn.encoder import Encoder
 
 
 def embed_options(
@@ -46,15 +49,30 @@ def embed_options(
     return EmbedOptions(
         pool=trained.pool,
         normalise=trained.normalise if normalise is None else normalise,
-        projected=bool(trained.projections),
+        projected=bool(trained.projections) or model.bundle.adapter is not None,
         **settings,
     )
 
 
+def vector_encoder(model: LoadedModel, options: EmbedOptions) -> Encoder:
+    """The encoder that gives these vectors: with the weights of the adapter, or the model's own."""
+    return model.sentence_encoder if options.projected else model.encoder
+
+
+def vector_head(model: LoadedModel, options: EmbedOptions) -> Embedding | None:
+    """The head that projects these vectors, if any does."""
+    return model.sentence_head if options.projected else None
+
+
+def vector_identity(model: LoadedModel, options: EmbedOptions) -> str:
+    """Fingerprint of the weights that give these vectors."""
+    return model.vector_fingerprint if options.projected else model.fingerprint
+
+
 def vector_size(model: LoadedModel, options: EmbedOptions) -> int:
     """Size of a vector with these options."""
-    head = model.sentence_head
-    return head.size_of_vector if options.projected and head is not None else model.encoder.width
+    head = vector_head(model, options)
+    return model.encoder.width if head is None else head.size_of_vector
 
 
 def _refuse_unknown_modules(model: LoadedModel) -> None:

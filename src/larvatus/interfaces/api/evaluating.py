@@ -40,6 +40,7 @@ from larvatus.interfaces.api.vector_evaluation import evaluate_model_vectors
 from larvatus.interfaces.settings import Corpus, TextSettings, loaded_model, read_settings, text_given
 from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.models.nn.layer_mix import LearnedMix
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.evaluation import Evaluation, EvaluationOptions
@@ -244,11 +245,13 @@ def evaluate(
         return evaluate_model_vectors(loaded, data, columns, others, errors=errors)
     (chosen,) = read_settings(others, EvaluationSettings, function="evaluate")
     other = against.bundle if isinstance(against, Model) else None if against is None else load_bundle(against)
+    other = None if other is None else sentence_bundle(other)
     if glue is not None:
         named = glue_task(task) if task is not None else named_after(Path(loaded.bundle.path))
         return ResultList(score_glue(loaded.bundle, named, glue, chosen.options(device), against=other))
-    examples = read_for(loaded.bundle, data, columns, errors=errors)
-    scores = score_examples(loaded.bundle, examples, chosen.options(device), against=other, columns=columns)
+    bundle = sentence_bundle(loaded.bundle)
+    examples = read_for(bundle, data, columns, errors=errors)
+    scores = score_examples(bundle, examples, chosen.options(device), against=other, columns=columns)
     return scores.comparison if scores.comparison is not None else scores.evaluation
 
 

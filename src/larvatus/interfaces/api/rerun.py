@@ -51,6 +51,8 @@ from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.api.toxicity import Top, audit_toxicity
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.claims import Claim, PowerDraw, energy_claims, size_claims
+from larvatus.models.bundle.directory import Bundle
+from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.models.recipes import parse_recipe
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import parse_file_options, task_of
@@ -191,7 +193,8 @@ def rerun_examples(request: RerunRequest) -> Sequence[Claim]:
     options = how.options.options(request.device)
     if how.task:
         return _on_glue(request, how)
-    return score_examples(request.bundle, _examples(request, how), options, columns=how.columns).evaluation.claims
+    bundle = sentence_bundle(request.bundle)
+    return score_examples(bundle, _examples(bundle, request, how), options, columns=how.columns).evaluation.claims
 
 
 def _on_glue(request: RerunRequest, how: ExamplesClaimSettings) -> Sequence[Claim]:
@@ -206,9 +209,9 @@ def _on_glue(request: RerunRequest, how: ExamplesClaimSettings) -> Sequence[Clai
     raise MissingData(request.data)
 
 
-def _examples(request: RerunRequest, how: ExamplesClaimSettings) -> Dataset[Any]:
+def _examples(bundle: Bundle, request: RerunRequest, how: ExamplesClaimSettings) -> Dataset[Any]:
     """The measured examples: all examples of the files, or those that fine-tuning held out."""
-    task, head = task_of(request.bundle), head_of(request.bundle.network)
+    task, head = task_of(bundle), head_of(bundle.network)
     paths = [str(path) for path in request.paths()]
     kind = task.label_kind(head.config)
     data = read_examples(task.name, paths, parse_file_options(task.name, how.columns), kind=kind, group=how.by)

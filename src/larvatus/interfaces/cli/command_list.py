@@ -160,6 +160,9 @@ COMMANDS = {
         _MODELS,
         "Render the model card from the claims in larvatus.json, add figures, or recompute all of them (--verify).",
     ),
+    "adapter": CommandEntry(
+        "adapter:app", _MODELS, "Add a sentence adapter to a model, extract one, or merge it into the weights."
+    ),
     "export": CommandEntry("convert:app", _MODELS, "Export a model to ONNX, and check it against torch."),
     "fill": CommandEntry("fill:fill", _FILL, "Fill the blanks of texts with the most probable words."),
     "score": CommandEntry(

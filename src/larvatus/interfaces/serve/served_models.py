@@ -122,7 +122,10 @@ def _batched(model: Model, encoders: dict[str, Encoder], batcher: Batcher) -> Mo
     """The model with the same heads over a batched encoder: that of an earlier model where the weights are equal."""
     served = copy.copy(model)
     served.network = _batched_network(model.network, encoders, batcher)
-    served.bundle = dataclasses.replace(model.bundle, network=served.network)
+    adapter = model.bundle.adapter
+    if adapter is not None:
+        adapter = adapter.with_network(_batched_network(adapter.network(model.network), encoders, batcher))
+    served.bundle = dataclasses.replace(model.bundle, network=served.network, adapter=adapter)
     return served
 
 

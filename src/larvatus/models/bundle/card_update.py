@@ -82,7 +82,7 @@ def write_card(directory: Path, claims: Sequence[Claim]) -> bool:
             return False
         text = with_figures(state.text or f"# {directory.absolute().name}\n", stamped)
         with replace_files(directory, len(text)) as aside:
-            _carry_over(directory, aside, state.manifest)
+            carry_over(directory, aside, state.manifest, without=(CARD,))
             files.write_text(aside / CARD, text)
             entry = FileEntry(sha256=files.sha256(aside / CARD), bytes=(aside / CARD).stat().st_size)
             manifest = msgspec.structs.replace(
@@ -92,10 +92,10 @@ def write_card(directory: Path, claims: Sequence[Claim]) -> bool:
     return True
 
 
-def _carry_over(directory: Path, aside: Path, manifest: Manifest) -> None:
-    """Link all other files, or copy them if the file system has no hard links."""
-    names = [name for name in manifest.files if name != CARD]
-    for part in manifest.parts:
+def carry_over(directory: Path, aside: Path, manifest: Manifest, *, without: Sequence[str]) -> None:
+    """Link all other files and folders, or copy them if the file system has no hard links."""
+    names = [name for name in manifest.files if name not in without]
+    for part in (part for part in manifest.parts if part not in without):
         (aside / part).mkdir()
         inner = read_manifest(directory / part)
         assert inner is not None, "verified just now"

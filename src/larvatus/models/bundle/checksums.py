@@ -40,3 +40,11 @@ def model_digest(directory: Path) -> str:
         return manifest.digest
     lines = [f"{name} {checksum}" for name, checksum in sorted(model_checksums(directory).items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def sentence_digest(directory: Path) -> str:
+    """One checksum that identifies the vectors of whole texts: of the model, and of its sentence adapter if any."""
+    directory = files.standing(directory)
+    digest, manifest = model_digest(directory), manifests.read_manifest(directory)
+    adapter = None if manifest is None else manifest.parts.get(manifests.ADAPTER)
+    return digest if adapter is None else hashlib.sha256(f"{digest} {adapter.sha256}".encode()).hexdigest()

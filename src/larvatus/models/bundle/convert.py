@@ -25,6 +25,7 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.regular_files import cached_blob
 from larvatus.core.version import VERSION
+from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import figures_section, with_figures
 from larvatus.models.bundle.claims import Claim, claim_dicts, read_claims
 from larvatus.models.bundle.directory import (
@@ -127,6 +128,8 @@ def convert_bundle(
     )
     card = _card(bundle, claims, note, name=out.name) if card is None else card
     write_bundle(out, converted, layout=layout, dtype=PRECISIONS[dtype], card=card)
+    if bundle.adapter is not None:
+        store_adapter(out, bundle.adapter, dtype="float16" if dtype == "bfloat16" else dtype)
     config = layout.config(converted.architecture, pad=pad)
     return ConversionResult(
         path=out,

@@ -6,6 +6,7 @@
     generator/                                          the same files of the generator that a model may have
     crf.safetensors                                     the CRF that a tagger may have
     modules.json, 1_Pooling/ …                          the modules of a sentence encoder (`sentence_modules.py`)
+    sentence/                                           the adapter that embeds whole texts (`sentence_adapter.py`)
 
     save_bundle(run, network=…, tokenizer=…, …)     all files change together, or none does
     bundle = load_bundle(Path("runs/law"))              checked against the manifest, if there is one
@@ -49,6 +50,7 @@ from larvatus.models.bundle.huggingface import (
     to_huggingface,
 )
 from larvatus.models.bundle.model_names import find_model
+from larvatus.models.bundle.sentence_adapter import SentenceAdapter, read_adapter
 from larvatus.models.bundle.sentence_modules import WRITTEN as MODULE_FILES
 from larvatus.models.bundle.sentence_pooling import read_pooling
 from larvatus.models.bundle.weight_files import WeightFiles
@@ -105,6 +107,8 @@ class Bundle:
     """Default settings of fine-tuned heads in that family, by head (`TaskHeads.default_settings`)."""
     pooling: str = ""
     """How a sentence encoder pools a text into one vector (`sentence_pooling.py`); empty for other models."""
+    adapter: SentenceAdapter | None = None
+    """What makes a sentence encoder of the encoder, if the directory has it."""
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -334,6 +338,9 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     network.load_state_dict(from_huggingface(layout, tensors, parameters) | beyond, assign=True)
     if manifest is not None and GENERATOR in manifest.parts:
         _attach_generator(network, directory, allow_nan=allow_nan)
+    adapter = None
+    if manifest is not None and manifests.ADAPTER in manifest.parts:
+        adapter = read_adapter(directory / manifests.ADAPTER, network.encoder, allow_nan=allow_nan)
     return Bundle(
         path=path,
         network=network.requires_grad_().eval(),
@@ -347,6 +354,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         family=layout.model_type,
         head_defaults={name: layout.tasks.default_settings(name, config) for name in HEAD_TYPES},
         pooling=read_pooling(directory),
+        adapter=adapter,
     )
 
 

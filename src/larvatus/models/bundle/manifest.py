@@ -28,6 +28,8 @@ from larvatus.models.bundle.weights import plain_name
 
 NAME = files.MANIFEST
 CARD = "README.md"
+ADAPTER = "sentence"
+"""Folder of the sentence adapter that a model may have (`sentence_adapter.py`)."""
 FORMAT = 1
 
 
@@ -54,9 +56,12 @@ class Manifest(Settings):
 
     @property
     def digest(self) -> str:
-        """A checksum of everything the model consists of except the card; claims refer to it."""
+        """A checksum of everything the model consists of except the card; claims refer to it.
+
+        A sentence adapter is left out: it changes nothing but the vectors of whole texts, so claims stay true with it.
+        """
         parts = {**self.files, **self.parts}
-        lines = [f"{name} {parts[name].sha256}" for name in sorted(parts) if name != CARD]
+        lines = [f"{name} {parts[name].sha256}" for name in sorted(parts) if name not in (CARD, ADAPTER)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

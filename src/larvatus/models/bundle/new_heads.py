@@ -52,8 +52,17 @@ def attach_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundl
         if old.shape == head.state_dict()[name].shape
     }
     head.load_state_dict(taken, strict=False)
-    fresh = dataclasses.replace(bundle, network=built.requires_grad_().eval(), objectives=objectives, unused_tensors={})
+    network = built.requires_grad_().eval()
+    fresh = dataclasses.replace(bundle, network=network, objectives=objectives, unused_tensors={}, adapter=None)
     return fresh, tuple(sorted(taken))
+
+
+def sentence_bundle(bundle: Bundle) -> Bundle:
+    """The sentence encoder that a model and its adapter are together; the model itself if it has none."""
+    if bundle.adapter is None:
+        return bundle
+    network = bundle.adapter.network(bundle.network)
+    return dataclasses.replace(bundle, network=network, objectives=(bundle.adapter.config.head,), adapter=None)
 
 
 def _known(bundle: Bundle, config: HeadConfig, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -11,14 +11,19 @@ keep their names; the pairs are added (``attention.qkv.lora.query.a``), and merg
     >>> parameter_counts(encoder).trained                  # 2 layers × 2 targets × (2 × 8 + 8 × 2)
     128
     >>> merge_lora(encoder)
+
+An adapter is the pairs without the encoder. `merged_copy` gives a second encoder with them that shares all tensors
+which the pairs do not change, and `extract_lora` finds the pairs between an encoder and its fine-tuned copy.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, cast, get_args
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple, TypeVar, cast, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from larvatus.core import rng
 from larvatus.core.errors import UsageError, did_you_mean
@@ -100,6 +105,82 @@ def merge_lora(encoder: nn.Module) -> None:
         for name, child in list(parent.named_children()):
             if isinstance(child, LoRALinear):
                 setattr(parent, name, child.merged())
+
+
+AnyEncoder = TypeVar("AnyEncoder", bound=nn.Module)
+
+
+class _Pair(NamedTuple):
+    """Where a pair belongs."""
+
+    linear: nn.Linear
+    matrix: str
+    """Name of the matrix in the encoder, with `weight` left out."""
+    part: str
+    rows: slice
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Parameter names of A and B, as `add_lora` gives them."""
+        return f"{self.matrix}.lora.{self.part}.a", f"{self.matrix}.lora.{self.part}.b"
+
+
+def _pairs(encoder: nn.Module, targets: tuple[Target, ...]) -> Iterator[_Pair]:
+    for name, block in encoder.named_modules():
+        if isinstance(block, Block | XLNetBlock):
+            for (layer, matrix), parts in _rows_of_targets(block, targets).items():
+                place = f"{layer}.{matrix}"
+                linear = cast(nn.Linear, block.get_submodule(place))
+                for part, rows in parts.items():
+                    yield _Pair(linear, f"{name}.{place}", part, rows)
+
+
+def lora_shapes(encoder: nn.Module, config: LoRAConfig) -> dict[str, tuple[int, int]]:
+    """Names and shapes of the pairs that `add_lora` would add; nothing is allocated."""
+    shapes: dict[str, tuple[int, int]] = {}
+    for pair in _pairs(encoder, config.targets):
+        a, b = pair.names
+        shapes |= {
+            a: (config.rank, pair.linear.in_features),
+            b: (pair.rows.stop - pair.rows.start, config.rank),
+        }
+    return shapes
+
+
+@torch.no_grad()
+def merged_copy(encoder: AnyEncoder, config: LoRAConfig, tensors: Mapping[str, Tensor]) -> AnyEncoder:
+    """A second encoder with W + (α / r) B A; the first stays as it is. Both share every other tensor."""
+    shared = {id(tensor): tensor for tensor in (*encoder.parameters(), *encoder.buffers())}
+    second = copy.deepcopy(encoder, shared)
+    changed = set[nn.Linear]()
+    for pair in _pairs(second, config.targets):
+        a, b = (tensors[name].to(pair.linear.weight) for name in pair.names)
+        if pair.linear not in changed:
+            pair.linear.weight = nn.Parameter(pair.linear.weight.detach().clone(), requires_grad=False)
+            changed.add(pair.linear)
+        pair.linear.weight[pair.rows].addmm_(b, a, alpha=config.alpha / config.rank)
+    return second
+
+
+@torch.no_grad()
+def extract_lora(before: nn.Module, after: nn.Module, config: LoRAConfig) -> tuple[dict[str, Tensor], float]:
+    """The pairs of this rank nearest to the difference of two encoders, and the share of its norm that they miss.
+
+    They are the first singular vectors of W' - W (Eckart & Young 1936), which for weights that LoRA of this rank
+    trained are all of it. With α = r, so that B A is the difference.
+    """
+    tensors: dict[str, Tensor] = {}
+    missed = whole = 0.0
+    for pair, tuned in zip(_pairs(before, config.targets), _pairs(after, config.targets), strict=True):
+        difference = (tuned.linear.weight[pair.rows].double() - pair.linear.weight[pair.rows].double()).cpu()
+        u, sizes, v = torch.linalg.svd(difference, full_matrices=False)
+        rank = min(config.rank, len(sizes))
+        roots = sizes[:rank].sqrt()
+        a, b = difference.new_zeros(config.rank, difference.shape[1]), difference.new_zeros(len(u), config.rank)
+        a[:rank], b[:, :rank] = roots[:, None] * v[:rank], u[:, :rank] * roots
+        tensors |= dict(zip(pair.names, (a.float(), b.float()), strict=True))
+        missed, whole = missed + float(sizes[rank:].square().sum()), whole + float(sizes.square().sum())
+    return tensors, (missed / whole) ** 0.5 if whole else 0.0
 
 
 class ParameterCounts(NamedTuple):

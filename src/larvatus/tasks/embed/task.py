@@ -81,6 +81,10 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
         options, rows = self.options(args), rows_of(train)
         teacher = None if options.teacher is None else load_teacher(options.teacher)
         width = 0 if teacher is None else embedder_of(teacher.network).size_of_vector
+        if bundle.adapter is not None:
+            args.say(
+                "the model's sentence adapter is not used: larvatus adapter merge gives a model that begins with it"
+            )
         head = text_head(bundle, rows, options, teacher=width)
         if args.trainable == "head" and head.vector_kind != "dense":
             raise UsageError(

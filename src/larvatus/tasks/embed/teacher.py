@@ -26,9 +26,9 @@ from larvatus.core.errors import NumericsError, UsageError
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.data.labelled.records import Place, shorten
-from larvatus.models.bundle.checksums import model_digest
+from larvatus.models.bundle.checksums import sentence_digest
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.new_heads import attach_head
+from larvatus.models.bundle.new_heads import attach_head, sentence_bundle
 from larvatus.models.bundle.sentence_modules import sentence_head, unsupported_modules
 from larvatus.models.heads.embedding import EmbeddingConfig
 from larvatus.tasks.embed.encode import EncodeOptions, embedder_of, encode_sentences, text_vectors
@@ -70,7 +70,7 @@ class TeacherVectors:
 
 def load_teacher(name: str) -> Bundle:
     """A model that embeds: with its own head, or any other encoder with the mean of its tokens."""
-    bundle = load_bundle(name)
+    bundle = sentence_bundle(load_bundle(name))
     if sentence_head(bundle.objectives) is not None:
         return bundle
     if any(getattr(config, "in_modules", False) for config in bundle.objectives):
@@ -132,4 +132,4 @@ def _identity(teacher: Bundle, texts: Sequence[str]) -> dict[str, Any]:
     digest = hashlib.sha256()
     for text in texts:
         digest.update(len(text).to_bytes(8, "little") + text.encode("utf-8", "surrogatepass"))
-    return {"teacher": model_digest(teacher.path), "texts": digest.hexdigest(), "count": len(texts)}
+    return {"teacher": sentence_digest(teacher.path), "texts": digest.hexdigest(), "count": len(texts)}

@@ -4,7 +4,8 @@
     head      the head over frozen features (their §5.3; `features.py` computes those once)
     last2     the head and the two highest layers
     bias      the head and the biases of all layers and norms (BitFit, Ben Zaken et al. 2022)
-    lora16    the head and low-rank additions of rank 16 (`models/nn/lora.py`, Hu et al. 2022)
+    lora16    the head and low-rank additions of rank 16 (`models/nn/lora.py`, Hu et al. 2022); lora16-all: to all
+              matrices of the layers, not only those of queries and values
 
 With layer-wise decay (Howard & Ruder 2018; Clark et al. 2020) lower layers, which know more of language and less of the
 task, learn slower: the highest layer has the rate, each below it `layer_decay` of the one above, embeddings least.
@@ -29,7 +30,7 @@ from larvatus.core.ranges import Factor, LayersOrNone, PositiveShare, short_repr
 from larvatus.core.settings import Settings
 from larvatus.models.heads.head import Head
 from larvatus.models.network import Network
-from larvatus.models.nn.lora import LoRAConfig, add_lora
+from larvatus.models.nn.lora import TARGETS, LoRAConfig, add_lora
 from larvatus.tasks.arguments import Trainable
 
 
@@ -65,21 +66,24 @@ class TrainableConfig(Settings):
         >>> TrainableConfig.read("last2").last, TrainableConfig.read("lora16").lora.rank
         (2, 16)
         """
-        match = re.fullmatch(r"(all|head|bias|last(?=\d)|lora)(\d{1,4})?", word, flags=re.ASCII)
+        match = re.fullmatch(r"(all|head|bias|last(?=\d)|lora)(\d{1,4})?((?<=\d)-all)?", word, flags=re.ASCII)
         number = None if match is None or match[2] is None else int(match[2])
-        if match is None or (number is not None and match[1] in ("all", "head", "bias")):
-            known = ["all", "head", "last1", "last2", "bias", "lora", "lora16"]
+        numbered = ("last", "lora") if match is not None and match[3] is None else ("lora",)
+        if match is None or (number is not None and match[1] not in numbered):
+            known = ["all", "head", "last1", "last2", "bias", "lora", "lora16", "lora16-all"]
             raise UsageError(f"{short_repr(word)} is not something to train{did_you_mean(word, known)}")
         if match[1] == "lora" and number is not None:
-            settings["lora"] = LoRAConfig(rank=number, alpha=2.0 * number)
+            targets = LoRAConfig().targets if match[3] is None else TARGETS
+            settings["lora"] = LoRAConfig(rank=number, alpha=2.0 * number, targets=targets)
         if match[1] == "last":
             settings["last"] = number
         return cls(part=match[1], **settings)  # type: ignore[arg-type]
 
     @property
     def word(self) -> str:
-        """The opposite of `read`: ``last2``, ``lora8``."""
-        return self.part + {"last": str(self.last), "lora": str(self.lora.rank)}.get(self.part, "")
+        """The opposite of `read`: ``last2``, ``lora8``, ``lora8-all``."""
+        every = "-all" if set(self.lora.targets) == set(TARGETS) else ""
+        return self.part + {"last": str(self.last), "lora": f"{self.lora.rank}{every}"}.get(self.part, "")
 
 
 def trainable(model: Network, config: TrainableConfig, *, decay: float, seed: int) -> list[dict[str, Any]]:

@@ -61,6 +61,7 @@ from larvatus.interfaces.cli.tables import print_json, show_part, show_report, w
 from larvatus.interfaces.cli.vector_evaluation import VectorFlags, measure_vectors
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.tasks.evaluation.evaluation import Evaluation
 from larvatus.tasks.evaluation.tables import draw_confusion
 from larvatus.tasks.registry import is_finetuned, task_of
@@ -207,9 +208,9 @@ class ExampleEvaluation:
 
     def scores(self) -> list[TaskScores]:
         request, options = self.request, self.chosen.options(str(self.machine.torch_device()))
-        against = None if request.against is None else load_bundle(request.against)
+        against = None if request.against is None else sentence_bundle(load_bundle(request.against))
         if request.data:
-            bundle = self.machine.bundle(request.models[0])
+            bundle = sentence_bundle(self.machine.bundle(request.models[0]))
             self.check_model(bundle)
             examples = read_for(bundle, request.data, self.columns, errors=request.errors)
             return [score_examples(bundle, examples, options, against=against, columns=self.columns)]

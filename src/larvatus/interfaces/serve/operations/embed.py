@@ -16,7 +16,7 @@ from msgspec import Meta
 from larvatus.inference.model import Model
 from larvatus.inference.vectors.layers import PARTS, Pool, Unit
 from larvatus.inference.vectors.options import EmbedOptions
-from larvatus.inference.vectors.own_pooling import embed_options, vector_size
+from larvatus.inference.vectors.own_pooling import embed_options, vector_encoder, vector_head, vector_size
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.interfaces.serve.errors import CannotDo
@@ -93,7 +93,8 @@ class EmbedOperation(Operation[EmbedBody]):
 
 def vectors_of(model: Model, items: Sequence[Item], options: EmbedOptions) -> list[Vectors]:
     texts = [item if isinstance(item, str) else list(item) for item in items]
-    return list(embed_texts(model.encoder, model.tokenizer, texts, options, head=model.sentence_head))
+    encoder, head = vector_encoder(model, options), vector_head(model, options)
+    return list(embed_texts(encoder, model.tokenizer, texts, options, head=head))
 
 
 def with_coverage(vectors: Vectors) -> dict[str, Any]:
