@@ -103,7 +103,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     of_glue: ClassVar[bool] = False
     """Whether the tasks of GLUE are of this kind."""
     served: ClassVar[bool] = True
-    """Whether the server has an operation for its predictions; vectors have /v1/embed and /v1/embeddings already."""
+    """Whether the server makes an operation of its predictions; vectors and reranking have routes of their own."""
     answers_by_id: ClassVar[bool] = False
     """Whether official scorers read its answers as a file of texts by id."""
 
