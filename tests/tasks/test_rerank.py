@@ -256,7 +256,15 @@ def test_python_does_what_the_commands_do(tiny_directory: Path, tmp_path: Path) 
         lv.load(tiny_directory).rerank("the bank", ["river"])
 
 
-def test_a_long_passage_is_read_to_its_end(reranker: Bundle, tuned: Callable[..., Bundle]) -> None:
+@pytest.mark.parametrize("loss", ["binary-cross-entropy", "mean-squared", "softmax", "listnet"])
+def test_a_head_over_a_frozen_encoder_learns_with_every_loss(tiny_directory: Path, loss: Any) -> None:
+    rows = [("the bank", "turn in", 0), ("the bank", "the river", 1), ("a bank", "please", 0), ("a bank", "river", 1)]
+    settings: dict[str, Any] = {"epochs": 20, "rate": 0.02, "batch": 4, "device": "cpu", "quiet": True}
+    model = lv.finetune("rerank", tiny_directory, train=rows, dev=rows, trained="head", loss=loss, **settings)
+    assert lv.evaluate(model, data=rows, samples=20).metrics["mrr@10"].value == 1
+
+
+def test_a_long_passage_is_read_to_its_end(reranker: Bundle) -> None:
     model = lv.load(reranker.path, device="cpu")
     passage = " ".join(["homework"] * 60 + ["river"])
     (whole,), (cut,) = model.rerank("the bank", [passage]), model.rerank("the bank", [passage], truncate=True)

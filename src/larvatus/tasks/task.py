@@ -105,7 +105,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     of_glue: ClassVar[bool] = False
     """Whether the tasks of GLUE are of this kind."""
     served: ClassVar[bool] = True
-    """Whether the server has an operation for its predictions; vectors have /v1/embed and /v1/embeddings already."""
+    """Whether the server makes an operation of its predictions; vectors and reranking have routes of their own."""
     keeps_lm_loss: ClassVar[bool] = True
     """Whether the language-model loss of a left-to-right model is added to its loss."""
     answers_by_id: ClassVar[bool] = False
