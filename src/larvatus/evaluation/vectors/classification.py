@@ -25,8 +25,8 @@ from larvatus.evaluation.vectors.text_vectors import TextVectors, scikit_learn
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.clusters import crossed_mean
 
-PENALTY, STEPS = 10.0, 1_000
-"""Inverse weight of the penalty of scikit-learn's `LogisticRegression` (C), and most steps of its optimiser."""
+PENALTY, STEPS = 1.0, 1_000
+"""Inverse weight of the penalty (C of scikit-learn, its default and that of MTEB), and most steps of the optimiser."""
 
 
 @dataclass(frozen=True)
