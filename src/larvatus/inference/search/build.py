@@ -25,9 +25,9 @@ import msgspec
 import numpy as np
 
 from larvatus.core import files
-from larvatus.core.arrays import Bytes, Floats, Records
+from larvatus.core.arrays import Bytes, Records
 from larvatus.core.checksummed import write_checksummed
-from larvatus.core.errors import ArtefactError, DataError, NumericsError
+from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.regular_files import is_there
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.executor import Executor, LocalExecutor
@@ -43,6 +43,7 @@ from larvatus.inference.search.lexical import WORDS, write_lexical
 from larvatus.inference.search.passages import PassageSettings, passage_spans
 from larvatus.inference.search.quantised import Kind, StoredVectors, VectorFormat
 from larvatus.inference.search.sources import PlannedSource, SourcePlan, plan_sources, state_of
+from larvatus.inference.search.text_vectors import check_model, model_name, unit_vectors, vector_size
 from larvatus.inference.search.vector_cache import ComputedParts, VectorCache
 from larvatus.inference.search.write import PassageRow, PassageWriter, write_sources, write_vectors
 from larvatus.models.loaded import settings_hash
@@ -133,7 +134,7 @@ def build_passage_index(
         return _summary(old.manifest, out, plan, embedded=0, skipped=run.skipped)
     if not same_text:
         plan = replace(plan, sources=tuple(PlannedSource(source.file) for source in plan.sources))
-    kinds, size = options.vectors.kinds, model.encoder.width
+    kinds, size = options.vectors.kinds, vector_size(model)
     directory = out.with_name(out.name + ".parts")
     identity = {"model": model.fingerprint, "tokenizer": settings_hash(model.tokenizer), "vectors": list(kinds)}
     parts = ComputedParts(directory, identity)
@@ -141,7 +142,7 @@ def build_passage_index(
         before = parts.open(resume=True).vectors
         cache = VectorCache(old, parts, kinds, size)
         manifest = IndexManifest(
-            model=_name(model),
+            model=model_name(model),
             fingerprint=model.fingerprint,
             size=size,
             vectors=options.vectors.format,
@@ -177,20 +178,6 @@ def _old_generation(model: EncoderModel, out: Path, *, overwrite: bool) -> Gener
     old = Generation.open(out)
     check_model(old.manifest, model, out, way="name that model, choose another --out, or replace it with --overwrite")
     return old
-
-
-def check_model(manifest: IndexManifest, model: EncoderModel, path: Path, *, way: str) -> None:
-    """Refuse a model whose vectors are not those of the index."""
-    if manifest.fingerprint != model.fingerprint:
-        raise ArtefactError(
-            f"{path} was built with the model {manifest.model} ({manifest.fingerprint[:8]}…), and this one is "
-            f"{_name(model)} ({model.fingerprint[:8]}…); {way}"
-        )
-
-
-def _name(model: EncoderModel) -> str:
-    """The name by which a model can be loaded again."""
-    return str(getattr(model.origin, "path", model.bundle.path))
 
 
 def _is_current(plan: SourcePlan, old: Generation) -> bool:
@@ -362,23 +349,6 @@ def _embed_block(work: _Embedding, block: _Block) -> tuple[Bytes, dict[str, Reco
     with explain_out_of_memory("use a smaller --model; the same command resumes"):
         vectors_ND = unit_vectors(work.model, block.texts)
     return block.keys, StoredVectors.encode(vectors_ND, work.kinds)
-
-
-def unit_vectors(model: EncoderModel, texts: Sequence[str]) -> Floats:
-    """Sentence vectors of length 1; zeros for a text without a token of the vocabulary (a lone control character).
-
-    A vector that is not finite is refused: the weights are damaged, or numbers overflow.
-    """
-    listed = model.vectors(list(texts), unit="sentence", normalise=True)
-    vectors_ND: Floats = np.stack([vectors.array for vectors in listed]).astype(np.float32)
-    for place, vectors in enumerate(listed):
-        if not vectors.tokens:
-            vectors_ND[place] = 0.0
-        elif not np.isfinite(vectors_ND[place]).all():
-            raise NumericsError(
-                f"the vector of {texts[place][:40]!r} is not finite; check the weights of {_name(model)}, or use fp32"
-            )
-    return vectors_ND
 
 
 def _summary(manifest: IndexManifest, out: Path, plan: SourcePlan, *, embedded: int, skipped: Skipped) -> BuildSummary:

@@ -27,7 +27,6 @@ from larvatus.core.tabular import ResultList
 from larvatus.core.text_inputs import checked_texts
 from larvatus.inference.model.loading import load
 from larvatus.inference.model.model import Model
-from larvatus.inference.search.build import check_model, unit_vectors
 from larvatus.inference.search.exact import Matches, nearest_vectors
 from larvatus.inference.search.filters import Where, allowed_rows
 from larvatus.inference.search.fusion import fuse
@@ -39,6 +38,7 @@ from larvatus.inference.search.rerank import Reranker, open_reranker
 from larvatus.inference.search.rerank import rerank as rerank_matches
 from larvatus.inference.search.results import SearchHit, SearchResults
 from larvatus.inference.search.sources import changed_sources
+from larvatus.inference.search.text_vectors import check_model, unit_vectors
 
 LEAST_CANDIDATES = 100
 
@@ -113,6 +113,16 @@ class Index:
     def manifest(self) -> IndexManifest:
         """What the index holds, and how it was made."""
         return self._generation.manifest
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of the indexed files, as they were named."""
+        return [as_text(os.fspath(source.path)) for source in self._generation.sources]
+
+    @property
+    def has_words(self) -> bool:
+        """Whether it can also be searched by words."""
+        return self._words is not None
 
     def __len__(self) -> int:
         """Number of passages."""

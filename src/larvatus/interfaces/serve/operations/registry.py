@@ -11,6 +11,7 @@ from larvatus.interfaces.serve.operations.embed import EmbeddingsOperation, Embe
 from larvatus.interfaces.serve.operations.instances import SensesOperation, SimilarOperation
 from larvatus.interfaces.serve.operations.operation import Operation
 from larvatus.interfaces.serve.operations.predict import PREDICTIONS
+from larvatus.interfaces.serve.operations.search import SearchOperation
 
 AnyOperation = Operation[Any]
 _ALL: tuple[AnyOperation, ...] = (
@@ -21,6 +22,7 @@ _ALL: tuple[AnyOperation, ...] = (
     SensesOperation(),
     ScoreOperation(),
     AttentionOperation(),
+    SearchOperation(),
     *PREDICTIONS,
 )
 OPERATIONS: Mapping[str, AnyOperation] = {operation.name: operation for operation in _ALL}
