@@ -11,6 +11,7 @@ vectors (Reimers & Gurevych 2019). `build.py` makes an index, `exact.py` and `gr
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -123,6 +124,10 @@ class Index:
     def has_words(self) -> bool:
         """Whether it can also be searched by words."""
         return self._words is not None
+
+    def rarity(self, word: str) -> float:
+        """How rare a word is, from 0 (in every passage) to 1 (in half of them or fewer); 1 if words are not indexed."""
+        return 1.0 if self._words is None else min(1.0, self._words.idf(word) / math.log(2))
 
     def __len__(self) -> int:
         """Number of passages."""
