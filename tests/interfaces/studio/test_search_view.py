@@ -101,6 +101,7 @@ def test_marks_name_the_words_that_match_and_place_the_passages(studio: Searchin
     best = max(answer["passages"][0], key=lambda word: word["strength"])
     assert NOTES[best["start"] : best["end"]] == answer["query_words"][best["query"]]
     assert studio.post("marks", {**given, "passages": [NOTES]}).json()["points"] == []
+    assert studio.post("marks", {**given, "passages": []}).json()["passages"] == []
 
 
 def test_a_second_collection_has_a_name_of_its_own_and_an_earlier_studio_is_continued(

@@ -55,8 +55,8 @@ def match_words(
     asked, *read = model.vectors([query, *passages], unit="word")
     asked_words = _words(asked)
     places = [_words(vectors) for vectors in read]
-    all_WD = np.concatenate([vectors.vectors[kept] for vectors, kept in zip(read, places, strict=True)])
-    mean_D = all_WD.mean(axis=0) if len(all_WD) else np.zeros(asked.vectors.shape[-1], np.float32)
+    words = [vectors.vectors[kept] for vectors, kept in zip(read, places, strict=True) if kept]
+    mean_D = np.concatenate(words).mean(axis=0) if words else np.zeros(asked.vectors.shape[-1], np.float32)
     query_JD = _unit(asked.vectors[asked_words] - mean_D)
     rarity_J = np.array([rarity(asked.units[place]) for place in asked_words], dtype=np.float32)
     matched = []
