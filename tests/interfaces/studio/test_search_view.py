@@ -75,15 +75,17 @@ def studio(opened: Callable[..., Searching]) -> Searching:
 
 
 def test_dropped_files_become_an_index_that_is_searched(studio: Searching, tmp_path: Path) -> None:
-    name = studio.collection(("notes.md", NOTES), ("rows.jsonl", ROWS), ("notes.md", "Another file of this name."))
+    table = "title,body\nOne,a wide river\n"
+    given = (("notes.md", NOTES), ("rows.jsonl", ROWS), ("notes.md", "Another file of this name."), ("t[1].csv", table))
+    name = studio.collection(*given)
     assert studio.post("build", {"collection": name, "column": "body"}).status_code == 202
     state = studio.ended()
     assert (name, state["phase"], state["error"]) == ("my-notes", "ready", "")
-    assert (state["passages"], state["documents"], state["vectors"]) == (4, 4, 4)
+    assert (state["passages"], state["documents"], state["vectors"]) == (5, 5, 5)
     (model,) = studio.client.get("/v1/models").json()["models"]
     assert [index["name"] for index in model["indexes"]] == ["my-notes"]
     answer = studio.post("/v1/search", {"query": "the river", "index": name, "hybrid": True}).json()["results"][0]
-    assert {hit["document"] for hit in answer["hits"]} == {"notes.md", "notes-2.md", "rows.jsonl"}
+    assert {hit["document"] for hit in answer["hits"]} == {"notes.md", "notes-2.md", "rows.jsonl", "t_1_.csv"}
     assert str(tmp_path) not in str(answer)
 
 

@@ -221,11 +221,11 @@ class IndexBuilder:
                 if build.phase == "stopping":
                     raise _StopBuild
 
-        cut, texts = PassageSettings(), self._files(build.request.collection)
-        build.expected = sum(1 + path.stat().st_size // (cut.passage - cut.overlap) for path in texts.iterdir())
+        cut, texts = PassageSettings(), sorted(self._files(build.request.collection).iterdir())
+        build.expected = sum(1 + path.stat().st_size // (cut.passage - cut.overlap) for path in texts)
         options = DocumentSettings(text=build.request.column).build_options(cut, IndexContents())
         index = self._folder / build.request.collection / INDEX
-        return build_passage_index(model, [str(texts)], index, options, BuildRun(progress=progress))
+        return build_passage_index(model, [*map(str, texts)], index, options, BuildRun(progress=progress))
 
 
 def _free_path(path: Path) -> Path:

@@ -20,7 +20,7 @@ MOST_FILES = 1_000
 MOST_IN_ALL = 50_000_000
 """Most bytes of a collection; `larvatus search build` indexes more."""
 LONGEST_NAME = 120
-_ODD = re.compile(r"[^\w .()\[\]-]+")
+_ODD = re.compile(r"[^\w .()-]+")
 
 
 class NewCollection(Settings):
