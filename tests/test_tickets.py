@@ -28,9 +28,10 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 WATCHDOG_S = 300
 
 
-def steps(part: str) -> Iterator[tuple[str, str]]:
+def steps(part: str, page: Path = PAGE) -> Iterator[tuple[str, str]]:
     """Code of a section, and what the page shows that it prints; nothing where it shows nothing."""
-    _, _, section = PAGE.read_text(encoding="utf-8").partition(f"\n## {part}\n")
+    _, heading, section = page.read_text(encoding="utf-8").partition(f"\n## {part}\n")
+    assert heading, f"{page.name} has no section {part}"
     blocks = BLOCK.findall(section.partition("\n## ")[0])
     for number, (kind, code) in enumerate(blocks):
         if kind != "text":
@@ -69,7 +70,7 @@ def test_the_story_in_python(desk: Path) -> None:
 def test_the_story_by_commands(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with contextlib.ExitStack() as running:
         port = ""
-        for code, shown in steps("By commands"):
+        for code, shown in steps("With commands"):
             printed = ""
             for line in code.splitlines():
                 command, *words = shlex.split(line)

@@ -52,10 +52,10 @@ KNOWN_FLAGS = {
         "--workers"
     ),
     "larvatus studio": (
-        "--device --host --host-allowed --no-browser --port --quantise --runs --runtime --senses --wordnet"
+        "--device --host --host-allowed --index --no-browser --port --quantise --runs --runtime --senses --wordnet"
     ),
     "larvatus serve": (
-        "--batch-tokens --connections --device --host --host-allowed --json --key-file --max-body --max-items "
+        "--batch-tokens --connections --device --host --host-allowed --index --json --key-file --max-body --max-items "
         "--max-numbers --max-tokens --max-top --port --quantise --queue --runtime --senses --threads "
         "--timeout --wordnet"
     ),

@@ -322,6 +322,8 @@ def _plain(value: Any) -> Any:
     """``{"model.layers": 6}`` as the command line writes it, and a path in a form that is no model name."""
     if isinstance(value, Path):
         return f"./{value}" if str(value) == PACKAGED else str(value)
+    if isinstance(value, list | tuple):
+        return [_plain(each) if isinstance(each, Path) else each for each in value]
     return [f"{name}={each}" for name, each in value.items()] if isinstance(value, Mapping) else value
 
 

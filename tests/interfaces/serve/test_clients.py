@@ -15,7 +15,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from numpy.testing import assert_allclose
-from openai import NotFoundError, OpenAI
+from openai import BadRequestError, NotFoundError, OpenAI
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 
@@ -109,6 +109,21 @@ def test_the_client_of_openai_gets_embeddings(address: str, model: Model, form: 
     assert_allclose(given, model.embed(TEXTS, normalise=True), atol=1e-5)
     assert answer.usage.prompt_tokens > 0
     assert [each.index for each in answer.data] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("size", [1, 7, 16])
+@pytest.mark.parametrize("form", ["float", None])
+def test_the_client_of_openai_gets_the_first_dimensions(address: str, model: Model, form: Any, size: int) -> None:
+    asked: dict[str, Any] = {} if form is None else {"encoding_format": form}  # without, it asks for base64
+    with OpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0) as official:
+        answer = official.embeddings.create(model="mine", input=TEXTS, dimensions=size, **asked)
+        with pytest.raises(BadRequestError, match="dimensions is 17, and a vector of mine has 16"):
+            official.embeddings.create(model="mine", input=TEXTS, dimensions=17)
+    expected = []
+    for vector in model.embed(TEXTS).astype(np.float64):
+        length = sum(number**2 for number in vector[:size]) ** 0.5
+        expected.append([number / length for number in vector[:size]])
+    assert_allclose([each.embedding for each in answer.data], expected, atol=1e-5)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

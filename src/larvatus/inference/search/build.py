@@ -47,6 +47,7 @@ from larvatus.inference.search.sources import PlannedSource, SourcePlan, plan_so
 from larvatus.inference.search.sparse_index import write_postings
 from larvatus.inference.search.text_vectors import (
     StoredTexts,
+    check_model,
     encode_passages,
     index_kind,
     index_size,
@@ -196,18 +197,6 @@ def _old_generation(model: EncoderModel, out: Path, *, overwrite: bool) -> Gener
     old = Generation.open(out)
     check_model(old.manifest, model, out, way="name that model, choose another --out, or replace it with --overwrite")
     return old
-
-
-def check_model(manifest: IndexManifest, model: EncoderModel, path: Path, *, way: str) -> None:
-    """Refuse a model whose vectors are not those of the index."""
-    if manifest.fingerprint != model.vector_fingerprint:
-        with_adapter = model.bundle.adapter is not None
-        adapter = ", with its sentence adapter" if with_adapter else ""
-        before = ", without its sentence adapter" if with_adapter and manifest.fingerprint == model.fingerprint else ""
-        raise ArtefactError(
-            f"{path} was built with the model {manifest.model} ({manifest.fingerprint[:8]}…{before}), and this one is "
-            f"{model_name(model)} ({model.vector_fingerprint[:8]}…{adapter}); {way}"
-        )
 
 
 def _is_current(plan: SourcePlan, old: Generation) -> bool:

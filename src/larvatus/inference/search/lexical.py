@@ -147,6 +147,13 @@ class LexicalIndex:
         weights = map_array(folder / WEIGHTS, (total,), np.dtype(np.float32))
         return cls(listed, starts, rows, weights, count)
 
+    def idf(self, word: str) -> float:
+        """ln(1 + (N − n + 0.5) / (n + 0.5)) for n of N passages with a word."""
+        parts = [self._words.get(part) for part in words_of(word)]
+        counts = [0 if number is None else int(self._starts[number + 1] - self._starts[number]) for number in parts]
+        n = min(counts, default=0)
+        return float(np.log1p((self._count - n + 0.5) / (n + 0.5)))
+
     def scores(self, query: str) -> Doubles:
         """BM25 of every passage: [N]. A word that the query repeats counts again."""
         scores_N: Doubles = np.zeros(self._count, dtype=np.float64)

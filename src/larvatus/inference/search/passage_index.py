@@ -12,6 +12,7 @@ vectors (Reimers & Gurevych 2019), or that of another kind of vectors (`text_vec
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,6 @@ from larvatus.core.tabular import ResultList
 from larvatus.core.text_inputs import checked_texts
 from larvatus.inference.model.loading import load
 from larvatus.inference.model.model import Model
-from larvatus.inference.search.build import check_model
 from larvatus.inference.search.exact import Matches, nearest_vectors
 from larvatus.inference.search.filters import Where, allowed_rows
 from larvatus.inference.search.fusion import fuse
@@ -40,7 +40,7 @@ from larvatus.inference.search.rerank import rerank as rerank_matches
 from larvatus.inference.search.results import SearchHit, SearchResults
 from larvatus.inference.search.sources import changed_sources
 from larvatus.inference.search.sparse_index import SparseIndex
-from larvatus.inference.search.text_vectors import sparse_weights, token_vectors, unit_vectors
+from larvatus.inference.search.text_vectors import check_model, sparse_weights, token_vectors, unit_vectors
 
 LEAST_CANDIDATES = 100
 
@@ -121,6 +121,20 @@ class Index:
     def manifest(self) -> IndexManifest:
         """What the index holds, and how it was made."""
         return self._generation.manifest
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of the indexed files, as they were named."""
+        return [as_text(os.fspath(source.path)) for source in self._generation.sources]
+
+    @property
+    def has_words(self) -> bool:
+        """Whether it can also be searched by words."""
+        return self._words is not None
+
+    def rarity(self, word: str) -> float:
+        """How rare a word is, from 0 (in every passage) to 1 (in half of them or fewer); 1 if words are not indexed."""
+        return 1.0 if self._words is None else min(1.0, self._words.idf(word) / math.log(2))
 
     def __len__(self) -> int:
         """Number of passages."""

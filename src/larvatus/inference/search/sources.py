@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from larvatus.core import files
@@ -89,6 +90,12 @@ def _sha256(file: Path) -> str:
         ) from fault
 
 
+@lru_cache(maxsize=4_096)
+def _known_sha256(path: str, size: int, mtime_ns: int) -> str:
+    """Checksum of a file in this state, so that a server does not read it for every query."""
+    return _sha256(Path(path))
+
+
 def state_of(path: str) -> tuple[int, int]:
     """Size and time of last change of a file."""
     try:
@@ -104,7 +111,9 @@ def changed_sources(sources: Sequence[SourceFile], base: str) -> Iterator[str]:
         path = os.path.join(base, source.path)
         try:
             size, mtime_ns = state_of(path)
-            same = size == source.size and (mtime_ns == source.mtime_ns or _sha256(Path(path)) == source.sha256)
+            same = size == source.size and (
+                mtime_ns == source.mtime_ns or _known_sha256(path, size, mtime_ns) == source.sha256
+            )
         except (DataError, ArtefactError):
             yield f"{as_text(source.path)} is gone"
             continue

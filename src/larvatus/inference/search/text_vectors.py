@@ -13,14 +13,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from larvatus.core.arrays import Floats, Ints, Records
-from larvatus.core.errors import NumericsError
+from larvatus.core.errors import ArtefactError, NumericsError
 from larvatus.data.labelled.records import Place
 from larvatus.inference.model.encoder import EncoderModel
+from larvatus.inference.search.generation import IndexManifest
 from larvatus.inference.search.late_index import encode_tokens, mean_vector
 from larvatus.inference.search.quantised import Kind, StoredVectors
 from larvatus.inference.search.sparse_index import encode_weights
@@ -40,6 +42,18 @@ class StoredTexts(NamedTuple):
     """A row for each text."""
     records: list[bytes] | None
     """The records of each text; None for dense vectors."""
+
+
+def check_model(manifest: IndexManifest, model: EncoderModel, path: Path, *, way: str) -> None:
+    """Refuse a model whose vectors are not those of the index."""
+    if manifest.fingerprint != model.vector_fingerprint:
+        with_adapter = model.bundle.adapter is not None
+        adapter = ", with its sentence adapter" if with_adapter else ""
+        before = ", without its sentence adapter" if with_adapter and manifest.fingerprint == model.fingerprint else ""
+        raise ArtefactError(
+            f"{path} was built with the model {manifest.model} ({manifest.fingerprint[:8]}…{before}), and this one is "
+            f"{model_name(model)} ({model.vector_fingerprint[:8]}…{adapter}); {way}"
+        )
 
 
 def index_kind(model: EncoderModel) -> VectorKind:

@@ -328,6 +328,7 @@ class ServeModelsKeywords(TypedDict, total=False):
     host_allowed: Sequence[str]
     senses: str | Path | None
     wordnet: str | Path | None
+    index: Sequence[str | Path]
     key_file: str | Path | None
     max_body: int
     max_items: int

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 from larvatus.core.errors import UsageError
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.serve.listening import listening_socket
+from larvatus.interfaces.serve.served_index import models_of
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.interfaces.settings import read_settings
 
@@ -32,10 +33,11 @@ def serve_models(
     """Serve every task of models on this machine while the `with` block runs; requests in flight are then finished.
 
     Args:
-        *models: Model directories, hub names, or loaded models; without any, the English model that comes with
-            Larvatus, where it is installed.
+        *models: Model directories, hub names, or loaded models; without any, those of the indexes, or the English model
+            that comes with Larvatus, where it is installed.
         device: Where models are loaded: `auto`, `cpu` or `cuda`.
-        **settings: Those of `larvatus serve`: `port` (a free one by default), `host`, `key_file`, `batch_tokens`, ….
+        **settings: Those of `larvatus serve`: `port` (a free one by default), `host`, `key_file`, `index`
+            (directories, for `Client.search`), `batch_tokens`, ….
 
     Yields:
         The address, for `Client`: `http://127.0.0.1:` and the port.
@@ -49,7 +51,8 @@ def serve_models(
     if chosen.json_lines:
         raise UsageError("json_lines answers on standard output, which is for larvatus serve --json; leave it out")
     with listening_socket(chosen.host, chosen.port) as socket:
-        loaded = [each if isinstance(each, Model) else load(each, device=device) for each in models or (None,)]
+        named = models or tuple(models_of(chosen.index)) or (None,)
+        loaded = [each if isinstance(each, Model) else load(each, device=device) for each in named]
         from larvatus.interfaces.serve.app import build_app  # made of an extra
         from larvatus.interfaces.serve.uvicorn_server import draining_server
 

@@ -314,6 +314,44 @@ class Client:
         """
         return self._whole("attention", {"text": checked_text(text), "model": model})
 
+    def search(
+        self,
+        queries: str | Iterable[str],
+        *,
+        index: str | None = None,
+        top: int | None = None,
+        hybrid: bool | None = None,
+        bm25: bool | None = None,
+        where: Mapping[str, Any] | None = None,
+        paths: str | Sequence[str] | None = None,
+    ) -> Any:
+        """The passages of an index that answer a question best.
+
+        Args:
+            queries: One question or text, or several.
+            index: Name of an index of the server (`larvatus serve --index DIR`); by default the first.
+            top: Number of passages.
+            hybrid: Fuse the ranking by meaning with that by words (BM25).
+            bm25: Rank by words only.
+            where: Only passages with these values of metadata columns: `{"year": [1999, 2000]}`.
+            paths: Only files whose path matches a pattern such as `*.md`, or one of several.
+
+        Returns:
+            A dict for one query (`hits` with `document`, `start`, `end`, `score` and `text`; files that have `changed`
+            since they were indexed), a list for several.
+
+        Example:
+            >>> documents = lv.index_documents("my_texts/", out=folder / "served", model=model)
+            >>> with lv.serve_models(model, index=[documents.path]) as there, lv.Client(there) as searching:
+            ...     [hit["document"] for hit in searching.search("the river", top=1)["hits"]]
+            ['my_texts/rivers.txt']
+        """
+        listed, single = checked_texts(queries, "queries")
+        body = {"query": listed, "index": index, "top": top, "hybrid": hybrid, "bm25": bm25, "where": where}
+        patterns = [paths] if isinstance(paths, str) else None if paths is None else list(paths)
+        items = results_of(self._whole("search", {**body, "paths": patterns}), len(listed), self._connections.address)
+        return _alone(items) if single else items
+
     def ask(self, route: str, **body: Any) -> dict[str, Any]:
         """Send a request to any route of the server; its `/docs` lists them.
 

@@ -90,13 +90,13 @@ def endpoint(server: Server, operation: Operation) -> Callable[[Request], Awaita
 
 
 def add_models(app: FastAPI, server: Server) -> None:
-    described = {name: model.describe() for name, model in server.served.models.items()}
+    described = {name: (model, model.describe()) for name, model in server.served.models.items()}
 
     async def models(request: Request) -> Response:
         for name, model in server.served.models.items():
-            if name not in described:  # the studio has trained one more
-                described[name] = model.describe()
-        return json_response({"models": list(described.values())})
+            if name not in described or described[name][0] is not model:  # the studio trained it, or built its index
+                described[name] = (model, model.describe())
+        return json_response({"models": [entry for _, entry in described.values()]})
 
     app.add_route("/v1/models", models, methods=["GET"])
 

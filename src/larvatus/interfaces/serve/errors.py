@@ -54,6 +54,10 @@ class NoSuchModel(RequestError, status=404):
     """The server has no model of this name."""
 
 
+class NoSuchIndex(RequestError, status=404):
+    """The server has no index of this name."""
+
+
 class OverLimit(RequestError):
     """More items, tokens or candidates than the server allows."""
 

@@ -52,6 +52,7 @@ def deployed(
     if replicas < 1:
         raise UsageError(f"replicas={replicas} would serve nothing; give 1 or more")
     chosen, how = settings or ServeSettings(), running or LoadOptions()
+    chosen = msgspec.structs.replace(chosen, index=tuple(str(Path(path).resolve()) for path in chosen.index))
     paths = tuple(str(Path(name).resolve()) if Path(name).is_dir() else name for name in models)
     options = {
         "name": NAME,
@@ -115,9 +116,9 @@ def application(arguments: Mapping[str, str]) -> Any:
             raise UsageError(
                 f"{name} is not a setting of a server{did_you_mean(name, [*fields, 'models', *own_names])}"
             )
-    names = [name for name in given.pop("host_allowed", "").split(",") if name]
+    lists = {name: [each for each in given.pop(name, "").split(",") if each] for name in ("host_allowed", "index")}
     try:
-        settings = msgspec.convert({**given, "host_allowed": names}, ServeSettings, strict=False)
+        settings = msgspec.convert({**given, **lists}, ServeSettings, strict=False)
     except msgspec.ValidationError as fault:
         raise UsageError(f"settings of the server: {fault}") from fault
     return deployed(models, settings, **more)

@@ -24,7 +24,7 @@ ERRORS = {
     "400": "An empty request, or a body that is not JSON.",
     "401": "No key.",
     "403": "A wrong key, or a page of another site.",
-    "404": "There is no such model.",
+    "404": "There is no such model or index.",
     "408": "The body did not arrive in time.",
     "413": "The body is larger than --max-body.",
     "415": "The body is not application/json.",

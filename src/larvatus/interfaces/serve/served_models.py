@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +23,9 @@ import torch
 from torch import Tensor
 
 from larvatus.core.batch import TokenBatch
-from larvatus.core.errors import UsageError, did_you_mean
+from larvatus.core.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.inference.model import Model
+from larvatus.inference.search.generation import read_manifest
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.standardise import FOLDER, SUFFIX, Standardiser
@@ -31,6 +33,7 @@ from larvatus.interfaces.serve.batcher import Batcher
 from larvatus.interfaces.serve.errors import CannotDo, NoSuchModel
 from larvatus.interfaces.serve.operations.operation import ServedModel, is_packaged
 from larvatus.interfaces.serve.operations.registry import OPERATIONS
+from larvatus.interfaces.serve.served_index import ServedIndex
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle.model_names import NAME
 from larvatus.models.network import Network
@@ -44,13 +47,14 @@ ENCODER_CALLS = ("with_heads", "two_streams")
 class ServedModels:
     """All models of a server, by name, in the order they were given.
 
-    Only `add` changes it, and it replaces the mappings: a thread that reads an old one can finish with it.
+    Only `add` and `add_index` change it. They replace the mappings: a thread that reads an old one can finish with it.
     """
 
     models: Mapping[str, ServedModel]
     batcher: Batcher
     encoders: Mapping[str, Encoder] = field(default_factory=dict)
     """Encoders that run, by the hash of their weights."""
+    _changing: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def of(cls, models: Sequence[Model], settings: ServeSettings, batcher: Batcher) -> ServedModels:
@@ -66,16 +70,49 @@ class ServedModels:
             raise UsageError(
                 f"the sense vectors in {settings.senses} belong to none of these models; serve the model they belong to"
             )
-        return cls(served, batcher, encoders)
+        models_served = cls(served, batcher, encoders)
+        for path in settings.index:
+            models_served.add_index(Path(path))
+        return models_served
 
     def add(self, model: Model) -> ServedModel:
         """Serve one more model. No route calls this; the studio does, with a model that it has trained."""
         encoders = dict(self.encoders)
         model = _batched(model, encoders, self.batcher)
-        added = _served(_free_name(_name_of(model), self.models), model)
-        self.encoders = encoders
-        self.models = {**self.models, added.name: added}
+        with self._changing:
+            added = _served(_free_name(_name_of(model), self.models), model)
+            self.encoders = encoders
+            self.models = {**self.models, added.name: added}
         return added
+
+    def add_index(self, path: Path, *, name: str | None = None) -> ServedIndex:
+        """Serve one more index, under the name of its folder. An index of a model that is not served is refused.
+
+        With a name, it replaces the index of that name.
+        """
+        manifest = read_manifest(path)
+        subject = next((each for each in self.models.values() if each.model.fingerprint == manifest.fingerprint), None)
+        if subject is None:
+            raise ArtefactError(
+                f"{path} was built with the model {manifest.model} ({manifest.fingerprint[:8]}…), which is not served "
+                f"here: {', '.join(self.models)}; name that model too, or build the index again"
+            )
+        index = ServedIndex.open(path, subject.model, name=name or _free_name(path.resolve().name, self.indexes))
+        with self._changing:
+            models = {
+                each.name: each.with_indexes({held: of for held, of in each.indexes.items() if held != index.name})
+                if index.name in each.indexes
+                else each
+                for each in self.models.values()
+            }
+            holder = models[subject.name]
+            self.models = {**models, holder.name: holder.with_indexes({**holder.indexes, index.name: index})}
+        return index
+
+    @property
+    def indexes(self) -> dict[str, ServedIndex]:
+        """All indexes, by name."""
+        return {name: index for model in self.models.values() for name, index in model.indexes.items()}
 
     def choose(self, operation: str, name: str | None) -> ServedModel:
         """The named model, or the first that supports the operation."""

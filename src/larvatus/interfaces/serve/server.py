@@ -73,7 +73,7 @@ class Server:
     def _request(self, operation: Operation[Any], body: Body) -> OperationRequest:
         """The request that a body makes, if the limits allow it."""
         operation.check(body, self.settings)
-        subject = self.served.choose(operation.name, body.model)
+        subject = self.served.choose(operation.name, operation.model_name(body, self.served.models))
         items = operation.items(body)
         count = sum(operation.count(item) for item in items)
         if count > self.settings.max_items:
@@ -119,9 +119,9 @@ Lengths = Sequence[Sequence[int]]
 
 def total_cost(request: OperationRequest, lengths: Lengths) -> RequestCost:
     """The cost of the first `len(lengths)` items of a request, whose texts have these numbers of tokens."""
-    operation, model = request.operation, request.subject.model
+    operation, subject = request.operation, request.subject
     each = zip(request.items, lengths, strict=False)
-    return sum((operation.estimate(model, item, request.options, of_item) for item, of_item in each), RequestCost(0))
+    return sum((operation.cost(subject, item, request.options, of_item) for item, of_item in each), RequestCost(0))
 
 
 def check_cost(request: OperationRequest, limits: RequestLimits, lengths: Lengths) -> None:
@@ -167,6 +167,6 @@ def _part_that_fits(request: OperationRequest, limits: RequestLimits, lengths: S
     for _ in range(STEPS):
         middle = (low + high) / 2
         scaled = [int(length * middle) for length in lengths]
-        cost = request.operation.estimate(request.subject.model, request.items[0], request.options, scaled)
+        cost = request.operation.cost(request.subject, request.items[0], request.options, scaled)
         low, high = (middle, high) if limits.allow(cost) else (low, middle)
     return low

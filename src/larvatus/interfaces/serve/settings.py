@@ -26,7 +26,7 @@ Seconds = Annotated[float, Range(0, 86_400, above=True)]
 
 
 class ListenSettings(Settings):
-    """Address of a server, and the senses that it names."""
+    """Address of a server, the senses that it names and the indexes that it searches."""
 
     host: str = "127.0.0.1"
     """Address to listen on; by default only this machine can reach it."""
@@ -38,6 +38,9 @@ class ListenSettings(Settings):
     """Sense vectors of larvatus senses build, to name WordNet's senses."""
     wordnet: Annotated[PathName | None, Flag("--wordnet", metavar="DIR")] = None
     """Folder of WordNet's files, for --senses; by default Debian's."""
+
+    index: Annotated[tuple[PathName, ...], Flag("--index", metavar="DIR")] = ()
+    """Index of larvatus search build, for /v1/search; repeatable. Its model is served too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

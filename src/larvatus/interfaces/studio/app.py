@@ -31,6 +31,8 @@ from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.interfaces.studio.http import POLICY, StudioMiddleware, with_error_responses
 from larvatus.interfaces.studio.learn import Learner
 from larvatus.interfaces.studio.routes import StudioModels, learn_routes, reading_routes
+from larvatus.interfaces.studio.search import IndexBuilder
+from larvatus.interfaces.studio.search_routes import search_routes
 from larvatus.interfaces.studio.settings import Folders
 
 PAGE = Path(__file__).parent / "page"
@@ -87,19 +89,24 @@ def add_studio(
     """Add the studio to an app. `names` are accepted as hosts, as well as names of this machine."""
     token = secrets.token_urlsafe(24)
     learner = Learner(folders, models.publish, device=device)
-    routes = {**reading_routes(folders, models), **learn_routes(learner, models)}
+    builder = IndexBuilder(folders.searched, lambda: models.served)
+    routes = {
+        **reading_routes(folders, models),
+        **learn_routes(learner, models),
+        **search_routes(builder, models),
+    }
     for (method, path), answer in routes.items():
         app.add_route(path, with_error_responses(answer), methods=[method], include_in_schema=False)
     add_page(app)
     app.add_middleware(StudioMiddleware, names=tuple(names), token=token)
-    _close_with(app, learner)
+    _close_with(app, learner, builder)
     app.state.studio_token = token
     app.state.studio_learner = learner
     return app
 
 
-def _close_with(app: Starlette, learner: Learner) -> None:
-    """Stop the training when the server stops."""
+def _close_with(app: Starlette, learner: Learner, builder: IndexBuilder) -> None:
+    """Stop the training, and the build of an index, when the server stops."""
     before = app.router.lifespan_context
 
     @asynccontextmanager
@@ -109,5 +116,6 @@ def _close_with(app: Starlette, learner: Learner) -> None:
                 yield state
             finally:
                 await asyncio.to_thread(learner.close)
+                await asyncio.to_thread(builder.close)
 
     app.router.lifespan_context = both

@@ -18,6 +18,9 @@ TAUGHT = "studio"
 EXAMPLES = "studio-examples"
 """Folder below `runs` with the files it trained on: a card names them, and `larvatus card --verify` reads them."""
 
+SEARCHED = "studio-search"
+"""Folder below `runs` with the files that Search indexed, and their indexes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Folders:
@@ -38,6 +41,10 @@ class Folders:
     @property
     def examples(self) -> Path:
         return self.runs / EXAMPLES
+
+    @property
+    def searched(self) -> Path:
+        return self.runs / SEARCHED
 
 
 class StudioSettings(ListenSettings):

@@ -15,6 +15,7 @@ STATES: dict[str, tuple[dict[str, Any], str]] = {
     "inside": ({"model": "rivers", "text": "the river was wide", "layer": 2, "token": 2}, ".lines-to .number"),
     "senses": ({"model": "rivers", "texts": TEXTS, "clusters": 2, "at": 1}, ".near-row"),
     "compare": ({"model": "rivers", "texts": TEXTS}, ".cosines"),
+    "search": ({"query": "when is the library open"}, ".drop, details"),
     "label": ({"model": "spans", "text": "please river bank was wide"}, ".bracketed"),
     "learn": ({"model": "rivers"}, "text=Choose a file"),
     "runs": ({"runs": "first,second"}, ".js-plotly-plot .scatterlayer"),
@@ -29,3 +30,16 @@ def show(studio: Guarded, name: str) -> None:
     if name == "learn":
         studio.page.get_by_role("button", name="Take an example").click()
         studio.page.get_by_role("heading", name="What was recognised").wait_for()
+    if name == "search":
+        index_example(studio)
+        studio.page.locator(".hit-map [data-index]").first.wait_for()
+
+
+def index_example(studio: Guarded) -> None:
+    """Index the documents of the page's own example."""
+    page = studio.page
+    if page.get_by_text("Index other documents").count():
+        page.get_by_text("Index other documents").click()
+    page.get_by_role("button", name="Take an example").click()
+    page.get_by_role("button", name="Build the index").click()
+    page.get_by_text("can be searched now").wait_for()

@@ -17,9 +17,11 @@ import typer
 
 from larvatus.core.errors import UsageError
 from larvatus.inference.model import Model
+from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Machine
 from larvatus.interfaces.serve.listening import keep_little_memory, listen, listening_socket, run_app
+from larvatus.interfaces.serve.served_index import models_of
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.interfaces.studio.settings import StudioSettings
 from larvatus.models.bundle.model_names import HELP as PACKAGED
@@ -41,10 +43,10 @@ def serve(
     """Serve every task of models: /v1/fill, /v1/embed, /v1/classify, …. /docs lists all. Ctrl-C ends it."""
     keep_little_memory()  # before any thread has an arena
     if settings.json_lines:
-        _answer_lines([machine.load(name) for name in models or [model_or_packaged()]], settings)
+        _answer_lines(_loaded(models, settings, machine), settings)
         return
     with listening_socket(settings.host, settings.port) as socket:
-        loaded = [machine.load(name) for name in models or [model_or_packaged()]]
+        loaded = _loaded(models, settings, machine)
         host, port = socket.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         listen(
@@ -53,6 +55,11 @@ def serve(
             socket,
             ready=lambda names: print(f"{names} on http://{shown}:{port} (see /docs)", flush=True),
         )
+
+
+def _loaded(models: list[str] | None, settings: ServeSettings, machine: LoadOptions) -> list[Model]:
+    """The named models; without a name those of the indexes, or the packaged one."""
+    return [machine.load(name) for name in models or models_of(settings.index) or [model_or_packaged()]]
 
 
 def _answer_lines(models: Sequence[Model], settings: ServeSettings) -> None:
@@ -75,7 +82,7 @@ def studio(
     machine: Machine,
 ) -> None:
     """Open a page to fill blanks, inspect and compare models, label, fine-tune and watch runs. Ctrl-C ends it."""
-    named = models or [_packaged()]
+    named = models or models_of(settings.index) or [_packaged()]
     keep_little_memory()  # before any thread has an arena
     with listening_socket(settings.host, settings.port) as socket:
         from larvatus.interfaces.studio.app import build_studio  # FastAPI and uvicorn are an extra

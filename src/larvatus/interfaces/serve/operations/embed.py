@@ -2,7 +2,7 @@
 
 /v1/embeddings has the form of OpenAI's API, so that its clients work unchanged: `{"input": ["the river"]}` →
 `{"object": "list", "data": […]}`. Vectors are of whole texts, pooled as the model's package says (by default
-mean), and of length 1.
+mean), and of length 1; `dimensions` keeps the first numbers of each.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from msgspec import Meta
 
+from larvatus.core.arrays import Floats
 from larvatus.inference.model import Model
 from larvatus.inference.vectors.layers import PARTS, Pool, Unit
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.own_pooling import embed_options, vector_encoder, vector_head, vector_size
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.vectors import embed_texts
-from larvatus.interfaces.serve.errors import CannotDo
+from larvatus.interfaces.serve.errors import BadRequest
 from larvatus.interfaces.serve.operations.operation import (
     Body,
     Item,
@@ -113,7 +115,7 @@ class EmbeddingsBody(Body):
     encoding_format: Literal["float", "base64"] = "float"
     """base64 encodes little-endian float32."""
     dimensions: Length | None = None
-    """Size of a vector; it must be that of the model."""
+    """Size of a vector: the first numbers of the model's vector, scaled to length 1 again (for Matryoshka models)."""
     user: str | None = None
     """Accepted and ignored."""
 
@@ -136,25 +138,24 @@ class EmbeddingsOperation(Operation[EmbeddingsBody]):
         return f"it pools sentences by {model.bundle.pooling}, which /v1/embeddings does not support; use /v1/embed"
 
     def estimate(self, model: Model, item: Item, options: EmbeddingsBody, lengths: Sequence[int]) -> RequestCost:
-        return RequestCost(windowed(sum(lengths), reach=model.encoder.reach), vector_size(model, embed_options(model)))
+        size = vector_size(model, embed_options(model))
+        return RequestCost(windowed(sum(lengths), reach=model.encoder.reach), min(size, options.dimensions or size))
 
     def run(self, subject: ServedModel, items: Sequence[Item], options: EmbeddingsBody) -> list[dict[str, Any]]:
         model = subject.model
         chosen = embed_options(model, normalise=True)
         size = vector_size(model, chosen)
-        if options.dimensions not in (None, size):
-            raise CannotDo(f"{subject.name} has {size} dimensions and no other number; leave out dimensions")
-        embedded = vectors_of(model, items, chosen)
+        if options.dimensions is not None and options.dimensions > size:
+            raise BadRequest(
+                f"dimensions is {options.dimensions:,}, and a vector of {subject.name} has {size:,}; give at most that"
+            )
         as_base64 = options.encoding_format == "base64"
-        return [
-            {
-                "vector": base64.b64encode(text.array.astype("<f4").tobytes()).decode()
-                if as_base64
-                else text.array.tolist(),
-                "tokens": text.tokens,
-            }
-            for text in embedded
-        ]
+        given = []
+        for text in vectors_of(model, items, chosen):
+            vector_D = first_dimensions(text.array, options.dimensions or size)
+            coded = base64.b64encode(vector_D.astype("<f4").tobytes()).decode() if as_base64 else vector_D.tolist()
+            given.append({"vector": coded, "tokens": text.tokens})
+        return given
 
     def answer(self, name: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         tokens = sum(result["tokens"] for result in results)
@@ -167,3 +168,14 @@ class EmbeddingsOperation(Operation[EmbeddingsBody]):
             ],
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
+
+
+def first_dimensions(vector_D: Floats, size: int) -> Floats:
+    """The first numbers of a unit vector as a unit vector (Kusupati et al. 2022: Matryoshka representations).
+
+    >>> first_dimensions(np.array([0.6, 0.0, 0.8], np.float32), 2).tolist()
+    [1.0, 0.0]
+    """
+    cut = vector_D[:size]
+    length = float(np.linalg.norm(cut))
+    return cut if size == len(vector_D) or length == 0.0 else (cut / length).astype(np.float32)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -32,6 +32,7 @@ from larvatus.inference.model import Model
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.interfaces.serve.errors import BadRequest, CannotDo, OverLimit, WrongBody
+from larvatus.interfaces.serve.served_index import ServedIndex
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle.model_names import packaged_model
 from larvatus.models.heads.head import HeadConfig
@@ -50,6 +51,13 @@ class ServedModel:
     """Standardisers saved with the model, by name."""
     senses: SenseTagger | None = None
     """WordNet senses, if the server was started with sense vectors of this model."""
+    indexes: Mapping[str, ServedIndex] = field(default_factory=dict)
+    """Indexes of this model's vectors, by name."""
+
+    def with_indexes(self, indexes: Mapping[str, ServedIndex]) -> ServedModel:
+        """The same model with other indexes; if there is one, it can search."""
+        can = tuple(name for name in self.can if name != SEARCH)
+        return replace(self, indexes=indexes, can=(*can, SEARCH) if indexes else can)
 
     @property
     def labels(self) -> list[str] | None:
@@ -75,6 +83,7 @@ class ServedModel:
             "mask": model.tokenizer.special.mask if "fill" in self.can else None,
             "packaged": is_packaged(path),
             "card": (path / "README.md").is_file(),
+            "indexes": [index.describe() for index in self.indexes.values()],
         }
         return described if self.labels is None else {**described, "labels": self.labels}
 
@@ -85,6 +94,8 @@ def is_packaged(path: Path) -> bool:
     return packaged is not None and path.resolve() == packaged.resolve()
 
 
+SEARCH = "search"
+"""The operation of models that have an index."""
 SPECIAL = 3
 """Most special tokens of a window."""
 
@@ -194,6 +205,14 @@ class Operation(ABC, Generic[ABody]):
     def estimate(self, model: Model, item: Item, options: ABody, lengths: Sequence[int]) -> RequestCost:
         """Cost of an item whose texts (`texts_of`) have these numbers of tokens."""
         return RequestCost(windowed(sum(lengths), reach=model.encoder.reach))
+
+    def model_name(self, body: ABody, models: Mapping[str, ServedModel]) -> str | None:
+        """Name of the model that answers a body; None for the first that supports the operation."""
+        return body.model
+
+    def cost(self, subject: ServedModel, item: Item, options: ABody, lengths: Sequence[int]) -> RequestCost:
+        """`estimate` of the model; operations that also depend on what the server loaded with it override this."""
+        return self.estimate(subject.model, item, options, lengths)
 
     def answer(self, name: str, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The response to a request."""

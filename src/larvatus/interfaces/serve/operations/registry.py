@@ -12,6 +12,7 @@ from larvatus.interfaces.serve.operations.instances import SensesOperation, Simi
 from larvatus.interfaces.serve.operations.operation import Operation
 from larvatus.interfaces.serve.operations.predict import PREDICTIONS
 from larvatus.interfaces.serve.operations.rerank import RerankOperation
+from larvatus.interfaces.serve.operations.search import SearchOperation
 
 AnyOperation = Operation[Any]
 _ALL: tuple[AnyOperation, ...] = (
@@ -22,6 +23,7 @@ _ALL: tuple[AnyOperation, ...] = (
     SensesOperation(),
     ScoreOperation(),
     AttentionOperation(),
+    SearchOperation(),
     *PREDICTIONS,
     RerankOperation(),
 )

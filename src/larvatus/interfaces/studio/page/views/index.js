@@ -18,6 +18,7 @@ export const groups = [
   {
     title: "Work",
     views: [
+      { id: "search", title: "Search", load: () => import("./search.js") },
       { id: "label", title: "Label", load: () => import("./label.js") },
       { id: "learn", title: "Learn", load: () => import("./learn.js") },
       { id: "runs", title: "Runs", load: () => import("./runs.js") },
