@@ -10,6 +10,7 @@ The `tokenizers` library does the work. `encode` adds no special tokens (`templa
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -235,6 +236,12 @@ class Tokenizer:
         cls_id, sep_id = self.id(self.special.cls), self.id(self.special.sep)
         return tokenizer_template(self.library, self.config, cls_id=cls_id, sep_id=sep_id, size=self.size)
 
+    def without_template(self) -> Tokenizer:
+        """The same vocabulary without special tokens around texts, for models of single tokens."""
+        bare = copy.copy(self)
+        bare.template = Template.bert(None, None)
+        return bare
+
     # ── text → ids
 
     def encode(self, text: str, *, special_tokens_in_text: bool = False) -> Alignment:
@@ -288,6 +295,14 @@ class Tokenizer:
         """
         ids, lengths = self._flat_ids(string_list(texts))
         return np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []
+
+    def encode_lengths(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Ids of all texts end to end, and how many each has: `encode_fast` in two arrays.
+
+        Args:
+            texts: The texts.
+        """
+        return self._flat_ids(string_list(texts))
 
     def encode_flat(self, texts: Sequence[str]) -> FlatEncoding:
         """Ids and word starts of many texts, laid end to end, at the speed of `encode_batch_fast`.

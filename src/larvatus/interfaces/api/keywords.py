@@ -174,6 +174,14 @@ class CompareKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=False
     then_examples: int | None
 
 
+class DistilStaticKeywords(TextKeywords, total=False):
+    size: int
+    sif: float
+    ridge: float
+    fitted: int
+    seed: int
+
+
 class EmbedFilesKeywords(TextKeywords, BulkKeywords, total=False):
     unit: Literal["token", "word", "span", "sentence", "document"]
     layers: str
@@ -410,6 +418,12 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     prefix: str
     label_words: Mapping[str, str]
     max_tokens: int | None
+    mine: int
+    mine_margin: float
+    mine_skip: int
+    mine_among: int
+    mine_model: str | None
+    mined: str | Path | None
     loss: Literal["multiple-negatives", "cosent", "triplet", "simcse", "distillation"] | None
     normalise: bool | None
     scale: float

@@ -1,0 +1,1 @@
+"""Static models: one vector for each token, distilled from a sentence encoder."""
