@@ -172,6 +172,11 @@ KNOWN_FLAGS = {
         "--bm25 --candidates --device --dtype --exact --hnsw --hybrid --index --json --judgements --model "
         "--overlap --passage --quantise --queries --quiet --rerank --rescore --runtime"
     ),
+    "larvatus distil": "",
+    "larvatus distil static": (
+        "--corpus --device --encoding --language --model --on-bad --out --overwrite --quiet --sentences --sif --size "
+        "--split --text --text-field"
+    ),
     "larvatus similar": "",
     "larvatus similar words": (
         "--any-word --device --encoding --in --json --language --layers --model --on-bad --out --overwrite --pool "

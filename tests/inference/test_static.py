@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.inference.static import distil as module
 from larvatus.inference.static.distil import DistilOptions, distil, sif_weights, token_probabilities, used_tokens
-from larvatus.inference.static.regression import MeanOfRows, fit_rows
 from larvatus.models.heads.embedding import EmbeddingConfig
 from tests.tiny import WORDS
 
@@ -51,7 +48,8 @@ def test_rows_are_the_components_of_single_tokens_with_sif_weights(teacher: lv.M
     wanted = np.linalg.norm(alone[:, None] - alone[None], axis=-1)
     assert np.allclose(np.linalg.norm(rows[:, None] - rows[None], axis=-1), wanted, atol=1e-4)
     assert not made.rows_VD[sorted(tokenizer.special_ids)].any()
-    assert made.tokens == len(used) and made.variance == pytest.approx(1.0)
+    assert made.tokens == len(used)
+    assert made.variance == pytest.approx(1.0)
 
 
 def test_components_are_those_of_a_singular_value_decomposition() -> None:
@@ -59,7 +57,8 @@ def test_components_are_those_of_a_singular_value_decomposition() -> None:
     mean, components, share = module.principal_components(x, 3)
     _, singular, rows = np.linalg.svd(x - x.mean(0))
     assert np.allclose(np.abs(components.T @ rows[:3].T), np.eye(3), atol=1e-9)
-    assert share == pytest.approx((singular[:3] ** 2).sum() / (singular**2).sum()) and np.allclose(mean, x.mean(0))
+    assert share == pytest.approx((singular[:3] ** 2).sum() / (singular**2).sum())
+    assert np.allclose(mean, x.mean(0))
 
 
 def test_embedding_is_the_unit_mean_of_rows(static: lv.Model) -> None:
@@ -147,58 +146,31 @@ def test_a_flipped_byte_is_refused(static: lv.Model, tmp_path: Path) -> None:
         lv.load(directory)
 
 
-def test_rows_fitted_to_sentences_are_nearer_to_the_teacher(teacher: lv.Model, tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    plain = [word for word in WORDS.split() if word.isalpha()]
-    sentences = [" ".join(random.choice(plain, size=random.integers(3, 9))) for _ in range(1_200)]
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("\n".join(sentences), encoding="utf-8")
-    test = [" ".join(random.choice(plain, size=6)) for _ in range(60)]
-    wanted = teacher.embed(test)
-    wanted = wanted @ wanted.T
-
-    def error(model: lv.Model) -> float:
-        vectors = model.embed(test)
-        upper = np.triu_indices(len(test), 1)
-        return float(np.corrcoef((vectors @ vectors.T)[upper], wanted[upper])[0, 1])
-
-    without = lv.distil_static(teacher, out=tmp_path / "without", size=8, device="cpu")
-    settings_: dict[str, Any] = {"size": 8, "device": "cpu", "corpus": str(corpus), "ridge": 0.1}
-    fitted = lv.distil_static(teacher, out=tmp_path / "with", sentences="newline", **settings_)
-    assert error(fitted) > error(without) + 0.02
-    again = lv.distil_static(teacher, out=tmp_path / "again", sentences="newline", **settings_)
-    assert torch.equal(fitted.encoder.word_vectors, again.encoder.word_vectors)
-    with pytest.raises(DataError, match="too few to fit rows to"):
-        lv.distil_static(teacher, out=tmp_path / "few", sentences="newline", fitted=10, **settings_)
-
-
-@given(st.integers(0, 1_000), st.floats(0.01, 10.0))
-@settings(max_examples=15, deadline=None)
-def test_regression_equals_its_normal_equations(seed: int, ridge: float) -> None:
-    random = np.random.default_rng(seed)
-    lengths = random.integers(1, 6, size=20)
-    ids = random.integers(0, 9, size=int(lengths.sum()))  # token 9 never occurs
-    rows, targets = random.normal(size=(10, 3)), random.normal(size=(20, 3))
-    shares = np.zeros((20, 10))
-    for text, part in enumerate(np.split(ids, np.cumsum(lengths)[:-1])):
-        for token in part:
-            shares[text, token] += 1 / len(part)
-    diagonal = MeanOfRows(torch.from_numpy(ids), torch.from_numpy(lengths), 10).diagonal().double().numpy()
-    penalty = ridge * diagonal[diagonal > 0].mean()
-    wanted = rows + np.linalg.solve(shares.T @ shares + penalty * np.eye(10), shares.T @ (targets - shares @ rows))
-    as_tensors = (torch.from_numpy(each) for each in (rows, ids, lengths, targets))
-    made = fit_rows(*as_tensors, ridge=ridge).numpy()
-    assert np.abs(made - wanted).max() < 0.01 * np.abs(wanted - rows).max() + 1e-9
-    assert np.array_equal(made[9], rows[9])
+def test_a_corpus_weights_the_tokens(teacher: lv.Model, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("the river ran the river\n", encoding="utf-8")
+    made = lv.distil_static(teacher, out=tmp_path / "with", corpus=tmp_path / "corpus.txt", size=0, device="cpu")
+    plain = lv.distil_static(teacher, out=tmp_path / "without", size=0, sif=3e-4, device="cpu")
+    used = used_tokens(teacher.tokenizer)
+    counts = np.bincount(teacher.tokenizer.encode("the river ran the river").ids, minlength=len(used))
+    wanted = 0.5 * token_probabilities(teacher.tokenizer, used) + 0.5 * counts / counts.sum()
+    assert np.allclose(token_probabilities(teacher.tokenizer, used, counts), wanted)
+    ratios = sif_weights(wanted, 3e-4) / sif_weights(token_probabilities(teacher.tokenizer, used), 3e-4)
+    rows, before = (model.encoder.word_vectors.detach().numpy()[used] for model in (made, plain))
+    assert np.allclose(rows, before * ratios[used, None], atol=1e-6)
+    (tmp_path / "none.txt").write_text(" \n", encoding="utf-8")
+    with pytest.raises(DataError, match="the corpus has no token"):
+        lv.distil_static(teacher, out=tmp_path / "none", corpus=tmp_path / "none.txt", device="cpu")
 
 
 def test_frequent_tokens_count_less(teacher: lv.Model) -> None:
     used = used_tokens(teacher.tokenizer)
     probabilities = token_probabilities(teacher.tokenizer, used)
-    assert probabilities.sum() == pytest.approx(1.0) and not probabilities[~used].any()
+    assert probabilities.sum() == pytest.approx(1.0)
+    assert not probabilities[~used].any()
     weights = sif_weights(probabilities, 1e-4)
     order = np.argsort(probabilities[used])
-    assert (np.diff(weights[used][order]) <= 0).all() and weights.max() <= 1
+    assert (np.diff(weights[used][order]) <= 0).all()
+    assert weights.max() <= 1
 
 
 def test_search_fine_tuning_and_serving_take_it(static: lv.Model, tmp_path: Path) -> None:

@@ -6,20 +6,21 @@ small.embed(["the river", "the town"]).shape                          # [2, 256]
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import msgspec
+import numpy as np
 import torch
 
-from larvatus.core.rng import stream
+from larvatus.core.arrays import Ints
 from larvatus.core.version import VERSION
 from larvatus.data.text.readers import Skipped
+from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.model import Model, load
 from larvatus.inference.static.distil import DistilOptions, StaticRows, distil
-from larvatus.inference.vectors.passages import passages
+from larvatus.inference.vectors.passages import blocks, passages
 from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.bundle.directory import check_model_directory, save_bundle
 from larvatus.models.heads.embedding import EmbeddingConfig
@@ -28,6 +29,10 @@ from larvatus.models.nn.static import StaticConfig
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import DistilStaticKeywords
+
+
+CHARACTERS = 1 << 20
+"""Characters of text that are counted at once."""
 
 
 def distil_static(
@@ -46,13 +51,13 @@ def distil_static(
     Args:
         model: The teacher: a model directory, a hub name, or a loaded model; the packaged English model by default.
         out: A new model directory, which `sentence-transformers` (StaticEmbedding) and `model2vec` also load.
-        corpus: Files, directories or globs of text, if rows shall also be fitted to the teacher's vectors of sentences.
+        corpus: Files, directories or globs of text, by whose frequencies tokens are weighted.
         device: Where a teacher is loaded: `auto`, `cpu` or `cuda`.
         overwrite: Replace a model that is there.
-        progress: Called with how many tokens and sentences the teacher has embedded.
+        progress: Called with how many tokens the teacher has embedded.
         skipped: Counts what could not be read of the text.
-        **settings: `size` (dimensions), `sif` (constant of the weights), `ridge`, `fitted` (sentences of the text) and
-            `seed` (of their sample); how text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text`.
+        **settings: `size` (dimensions) and `sif` (constant of the weights); how text is read: `language`, `sentences`,
+            `split`, `on_bad`, `encoding`, `text` (column of tables).
 
     Returns:
         The static model, with `embed` of sentences and documents.
@@ -84,23 +89,20 @@ def run_static_distillation(
     """Run `distil_static` from structs, and save the model."""
     paths = None if corpus is None else path_names(corpus)
     check_model_directory(Path(out), overwrite=overwrite, inputs=[teacher.bundle.path, *(paths or [])])
-    sentences = None if paths is None else _sentences(paths, text, chosen, skipped)
-    made = distil(teacher, chosen, sentences, progress=progress)
+    counts = None if paths is None else _counts(teacher.tokenizer, paths, text, skipped)
+    made = distil(teacher, chosen, counts, progress=progress)
     _save(Path(out), teacher, made, chosen)
     return made
 
 
-def _sentences(paths: list[str], text: TextSettings, chosen: DistilOptions, skipped: Skipped | None) -> list[str]:
-    """A random sample of the different sentences of a text, in its order; only the sample is held in memory."""
-    options = msgspec.structs.replace(text.passages, characters=0)
-    kept: list[tuple[float, int, str]] = []  # the largest random number first
-    for number, piece in enumerate(passages(paths, options, skipped if skipped is not None else Skipped())):
-        entry = (-float(stream(chosen.seed, "distilled sentences", item=number).random()), number, piece.text)
-        if len(kept) < chosen.fitted:
-            heapq.heappush(kept, entry)
-        elif entry > kept[0]:
-            heapq.heapreplace(kept, entry)
-    return list(dict.fromkeys(sentence for _, _, sentence in sorted(kept, key=lambda entry: entry[1])))
+def _counts(tokenizer: Tokenizer, paths: list[str], text: TextSettings, skipped: Skipped | None) -> Ints:
+    """[V] how often each token occurs in a text, which is read a block at a time."""
+    counts_V = np.zeros(tokenizer.size, np.int64)
+    pieces = passages(paths, text.passages, skipped if skipped is not None else Skipped())
+    for block in blocks(pieces, CHARACTERS):
+        ids, _ = tokenizer.encode_lengths([piece.text for piece in block])
+        counts_V += np.bincount(ids, minlength=tokenizer.size)
+    return counts_V
 
 
 def _save(out: Path, teacher: Model, made: StaticRows, chosen: DistilOptions) -> None:
@@ -117,7 +119,7 @@ def _save(out: Path, teacher: Model, made: StaticRows, chosen: DistilOptions) ->
         lineage={
             "parent": parent,
             "parent_fingerprint": teacher.fingerprint,
-            "distilled": {**msgspec.to_builtins(chosen), "sentences_read": made.sentences},
+            "distilled": {**msgspec.to_builtins(chosen), "counted": made.counted},
         },
         card=_card(out.name, parent, made),
     )
@@ -125,7 +127,7 @@ def _save(out: Path, teacher: Model, made: StaticRows, chosen: DistilOptions) ->
 
 def _card(name: str, parent: str, made: StaticRows) -> str:
     tokens, size = made.rows_VD.shape
-    text = f" They were then fitted to its vectors of {made.sentences:,} sentences." if made.sentences else ""
+    text = f" The weights follow {made.counted:,} tokens of text." if made.counted else ""
     return (
         f"---\nlibrary_name: sentence-transformers\ntags:\n- larvatus\n- static\n---\n\n# {name}\n\n"
         f"A static model: one vector of {size} dimensions for each of {tokens:,} tokens. Larvatus {VERSION} made the "

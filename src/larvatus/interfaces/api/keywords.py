@@ -176,10 +176,7 @@ class CompareKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=False
 
 class DistilStaticKeywords(TextKeywords, total=False):
     size: int
-    sif: float
-    ridge: float
-    fitted: int
-    seed: int
+    sif: float | None
 
 
 class EmbedFilesKeywords(TextKeywords, BulkKeywords, total=False):

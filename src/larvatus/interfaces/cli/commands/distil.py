@@ -39,7 +39,7 @@ def static(
     reading: Reading,
     corpus: Annotated[
         list[str] | None,
-        typer.Option(help="Text that rows are fitted to: a file, directory or glob; repeatable. Default: none."),
+        typer.Option(help="Text whose frequencies weight the tokens: a file, directory or glob; repeatable."),
     ] = None,
     device: Device = "auto",
     overwrite: Overwrite = False,
@@ -47,12 +47,12 @@ def static(
 ) -> None:
     """One vector for each token from the teacher's outputs, PCA and SIF weights; a text is the mean of its tokens."""
     teacher, skipped = load(model, device=device), Skipped()
-    with ProgressReporter("tokens and sentences", start="embedding") as progress:
+    with ProgressReporter("tokens") as progress:
         made = run_static_distillation(
             teacher, chosen, reading, out=out, corpus=corpus, overwrite=overwrite, progress=progress, skipped=skipped
         )
     report_skipped(skipped)
-    fitted = f", fitted to {made.sentences:,} sentences" if made.sentences else ""
+    text = f", weighted by {made.counted:,} tokens of text" if made.counted else ""
     kept = f"{made.rows_VD.shape[1]} dimensions ({made.variance:.1%} of the variance)"
-    print(f"{printable(str(out))}: {made.tokens:,} tokens, {kept}{fitted}")
+    print(f"{printable(str(out))}: {made.tokens:,} tokens, {kept}{text}")
     hint(f"next: larvatus embed TEXT --model {printable(str(out))} --unit sentence --out vectors.parquet")
