@@ -243,6 +243,7 @@ KNOWN_FLAGS = {
             "embed": (
                 "--dense --header --loss --margin --matryoshka --member --negative --no-header --no-normalise "
                 "--no-quoting --normalise --pair --pool --quoting --rows --scale --score "
+                "--mine --mine-among --mine-margin --mine-model --mine-skip --mined "
                 "--similarity-weight --symmetric --teacher --teacher-vectors --text --vector-weight"
             ),
             "prompt": (
