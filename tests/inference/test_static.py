@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, UsageError
-from larvatus.inference.static import distil as module
-from larvatus.inference.static.distil import DistilOptions, distil, sif_weights, token_probabilities, used_tokens
+from larvatus.inference.vectors import distil as module
+from larvatus.inference.vectors.distil import DistilOptions, distil, sif_weights, token_probabilities, used_tokens
 from larvatus.models.heads.embedding import EmbeddingConfig
 from tests.tiny import WORDS
 

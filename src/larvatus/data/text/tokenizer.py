@@ -293,16 +293,8 @@ class Tokenizer:
         Args:
             texts: The texts.
         """
-        ids, lengths = self._flat_ids(string_list(texts))
+        ids, lengths = self.encode_lengths(string_list(texts))
         return np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []
-
-    def encode_lengths(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Ids of all texts end to end, and how many each has: `encode_fast` in two arrays.
-
-        Args:
-            texts: The texts.
-        """
-        return self._flat_ids(string_list(texts))
 
     def encode_flat(self, texts: Sequence[str]) -> FlatEncoding:
         """Ids and word starts of many texts, laid end to end, at the speed of `encode_batch_fast`.
@@ -311,7 +303,7 @@ class Tokenizer:
             texts: The texts.
         """
         texts = string_list(texts)
-        ids, lengths = self._flat_ids(texts)
+        ids, lengths = self.encode_lengths(texts)
         ends = np.cumsum(lengths)
         if self.style is None:
             starts, unsure = np.ones(len(ids), dtype=np.bool_), np.flatnonzero(lengths)
@@ -326,7 +318,7 @@ class Tokenizer:
             starts[ends[index] - lengths[index] : ends[index]] = alignment.word_starts
         return FlatEncoding(ids, lengths, starts)
 
-    def _flat_ids(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    def encode_lengths(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Ids of all texts end to end, and how many each has."""
         lists = [encoding.ids for encoding in run_library(self.library.encode_batch_fast, texts)]
         lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))

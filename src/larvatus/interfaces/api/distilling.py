@@ -19,7 +19,7 @@ from larvatus.core.version import VERSION
 from larvatus.data.text.readers import Skipped
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.model import Model, load
-from larvatus.inference.static.distil import DistilOptions, StaticRows, distil
+from larvatus.inference.vectors.distil import DistilOptions, StaticRows, distil
 from larvatus.inference.vectors.passages import blocks, passages
 from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.bundle.directory import check_model_directory, save_bundle

@@ -310,9 +310,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     directory = files.standing(path)
     manifest = check_pending(directory) if directory != path else manifests.read_manifest(directory)
     if (folder := static_folder(directory)) is not None:
-        stated = {} if manifest is None else {"lineage": manifest.lineage, "claims": manifest.claims}
-        parts = read_static(directory, folder, manifest, allow_nan=allow_nan)
-        return Bundle(path=path, **{"recipe": None, "lineage": {}, **stated, **parts})
+        return Bundle(path=path, recipe=None, **read_static(directory, folder, manifest, allow_nan=allow_nan))
     source = directory / CONFIG
     config = files.read_json(source)
     layout = layout_of(config, source)

@@ -77,6 +77,8 @@ def read_static(directory: Path, folder: Path, manifest: Manifest | None, *, all
         "tokenizer": tokenizer,
         "family": layout.model_type,
         "pooling": "mean",
+        "lineage": manifest.lineage if manifest else {},
+        "claims": manifest.claims if manifest else (),
     }
 
 

@@ -2,10 +2,10 @@
 
     v = normalise(Σ_t x_t / T)        x_t: row of token t, with its weight already multiplied in
 
-The rows come from a contextual teacher (`inference/static/`); the text's vector is their mean, as in SIF (Arora, Liang
-& Ma 2017, *A simple but tough-to-beat baseline for sentence embeddings*) and Model2Vec (Tulkens & van Dongen 2024). As
-an encoder, it gives every token its row, so that pooling, heads, fine-tuning and the server need nothing special. N
-tokens, V vocabulary, D size of a vector.
+The rows come from a contextual teacher (`inference/vectors/distil.py`). The mean of rows is the vector of a text in SIF
+(Arora, Liang & Ma 2017, *A simple but tough-to-beat baseline for sentence embeddings*) and in Model2Vec (Tulkens & van
+Dongen 2024). As an encoder, it gives every token its row, so that pooling, heads, fine-tuning and the server need
+nothing special. N tokens, V vocabulary, D size of a vector.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import typer
 from larvatus.core.errors import printable
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import load
-from larvatus.inference.static.distil import DistilOptions
+from larvatus.inference.vectors.distil import DistilOptions
 from larvatus.interfaces.api.distilling import run_static_distillation
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Device, ModelName, Overwrite, Reading

@@ -102,15 +102,15 @@ def used_tokens(tokenizer: Tokenizer) -> Bools:
 
 def token_vectors(teacher: EncoderModel, ids: Ints, progress: Callable[[int], None]) -> Doubles:
     """The teacher's vectors of single tokens, each in its template, not normalised: [len(ids), D]."""
-    template, own = teacher.tokenizer.template.single, embed_options(teacher, unit="sentence", normalise=False)
+    template, options = teacher.tokenizer.template.single, embed_options(teacher, unit="sentence", normalise=False)
     mix = LayerWeights.read("last", layers=teacher.encoder.depth)
-    head = teacher.sentence_head if own.projected else None
+    head = teacher.sentence_head if options.projected else None
     places, spans = np.array([[0, 1 + template.special_count]]), np.zeros((1, 2), np.int64)
     blocks = []
     for low in range(0, len(ids), AT_ONCE):
         texts = [EncodedUnits("", ids[[place]], places, spans) for place in range(low, min(low + AT_ONCE, len(ids)))]
-        plan = make_plan(texts, pool=own.pool, size=teacher.encoder.reach, overlap=None, template=template)
-        blocks.append(run_plan(teacher.encoder, plan, mix, own, head))
+        plan = make_plan(texts, pool=options.pool, size=teacher.encoder.reach, overlap=None, template=template)
+        blocks.append(run_plan(teacher.encoder, plan, mix, options, head))
         progress(low + len(texts))
     vectors: Doubles = np.concatenate(blocks).astype(np.float64)
     if not np.isfinite(vectors).all():

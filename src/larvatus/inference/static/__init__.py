@@ -1,1 +1,0 @@
-"""Static models: one vector for each token, distilled from a sentence encoder."""
