@@ -26,7 +26,7 @@ from larvatus.models.nn.feedforward import Activation
 
 class StaticConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="static"):
     text_pool: ClassVar[str] = "mean"
-    """Pooling of a text: no token stands for the others."""
+    """Pooling of a text: no token summarises the others."""
 
     hidden: Size = 256
     """Size of a token's vector."""
