@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.cards import card, verify_card
     from larvatus.interfaces.api.comparing import ablate, compare
     from larvatus.interfaces.api.corpora import build_corpus, check_corpus, contamination, train_tokenizer
+    from larvatus.interfaces.api.distilling import distil_static
     from larvatus.interfaces.api.evaluating import evaluate, transfer
     from larvatus.interfaces.api.finetuning import check_data, finetune
     from larvatus.interfaces.api.interpretation import fit_standardiser, head_importance, measure_isotropy
@@ -110,6 +111,7 @@ __all__ = [
     "compare",
     "contamination",
     "convert",
+    "distil_static",
     "embed_files",
     "evaluate",
     "evaluate_suite",
@@ -153,6 +155,7 @@ _NAMES = {
     "interfaces.api.cards": "card verify_card",
     "interfaces.api.comparing": "ablate compare",
     "interfaces.api.corpora": "build_corpus check_corpus contamination train_tokenizer",
+    "interfaces.api.distilling": "distil_static",
     "interfaces.api.evaluating": "evaluate transfer",
     "interfaces.api.finetuning": "check_data finetune",
     "interfaces.api.interpretation": "fit_standardiser head_importance measure_isotropy",

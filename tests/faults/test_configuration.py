@@ -176,6 +176,11 @@ KNOWN_FLAGS = {
         "--bm25 --candidates --device --dtype --exact --hnsw --hybrid --index --json --judgements --model "
         "--overlap --passage --quantise --queries --quiet --rerank --rescore --runtime"
     ),
+    "larvatus distil": "",
+    "larvatus distil static": (
+        "--corpus --device --encoding --language --model --on-bad --out --overwrite --quiet --sentences --sif --size "
+        "--split --text --text-field"
+    ),
     "larvatus similar": "",
     "larvatus similar words": (
         "--any-word --device --encoding --in --json --language --layers --model --on-bad --out --overwrite --pool "
@@ -240,7 +245,8 @@ KNOWN_FLAGS = {
                 "--text"
             ),
             "embed": (
-                "--dense --flops-document --flops-query --header --loss --margin --matryoshka --member --negative "
+                "--dense --flops-document --flops-query --header --loss --margin --matryoshka --member --mine "
+                "--mine-among --mine-margin --mine-model --mine-skip --mined --negative "
                 "--no-header --no-normalise --no-quoting --normalise --pair --pool --quoting --rows --scale --score "
                 "--similarity-weight --symmetric --teacher --teacher-vectors --text --vector-weight --vectors"
             ),

@@ -22,9 +22,11 @@ import torch
 
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError, UsageError
+from larvatus.core.regular_files import is_there
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.sentence_modules import module_files
+from larvatus.models.bundle.static_directory import static_folder
 from larvatus.models.bundle.weights import find_weights
 from larvatus.models.heads.embedding import Embedding
 from larvatus.models.heads.head import VectorKind
@@ -136,7 +138,9 @@ def model_fingerprint(directory: Path, tokenizer: Tokenizer) -> str:
     """Hash of a model directory's weights, settings and vocabulary: 64 hexadecimal digits."""
     digest = hashlib.sha256(tokenizer.fingerprint.encode())
     root = files.standing(directory)
-    for path in [root / "config.json", *find_weights(root), *module_files(root)]:
+    config, folder = root / "config.json", static_folder(root)
+    stated = [config] if folder is None or is_there(config) else []  # a static model need not have one
+    for path in [*stated, *find_weights(folder or root), *module_files(root)]:
         digest.update(files.sha256(path).encode())
     return digest.hexdigest()
 

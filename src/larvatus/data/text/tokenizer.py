@@ -10,6 +10,7 @@ The `tokenizers` library does the work. `encode` adds no special tokens (`templa
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -235,6 +236,12 @@ class Tokenizer:
         cls_id, sep_id = self.id(self.special.cls), self.id(self.special.sep)
         return tokenizer_template(self.library, self.config, cls_id=cls_id, sep_id=sep_id, size=self.size)
 
+    def without_template(self) -> Tokenizer:
+        """The same vocabulary without special tokens around texts, for models of single tokens."""
+        bare = copy.copy(self)
+        bare.template = Template.bert(None, None)
+        return bare
+
     # ── text → ids
 
     def encode(self, text: str, *, special_tokens_in_text: bool = False) -> Alignment:
@@ -286,7 +293,7 @@ class Tokenizer:
         Args:
             texts: The texts.
         """
-        ids, lengths = self._flat_ids(string_list(texts))
+        ids, lengths = self.encode_lengths(string_list(texts))
         return np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
     def encode_flat(self, texts: Sequence[str]) -> FlatEncoding:
@@ -296,7 +303,7 @@ class Tokenizer:
             texts: The texts.
         """
         texts = string_list(texts)
-        ids, lengths = self._flat_ids(texts)
+        ids, lengths = self.encode_lengths(texts)
         ends = np.cumsum(lengths)
         if self.style is None:
             starts, unsure = np.ones(len(ids), dtype=np.bool_), np.flatnonzero(lengths)
@@ -311,7 +318,7 @@ class Tokenizer:
             starts[ends[index] - lengths[index] : ends[index]] = alignment.word_starts
         return FlatEncoding(ids, lengths, starts)
 
-    def _flat_ids(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    def encode_lengths(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Ids of all texts end to end, and how many each has."""
         lists = [encoding.ids for encoding in run_library(self.library.encode_batch_fast, texts)]
         lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))

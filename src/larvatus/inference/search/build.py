@@ -76,7 +76,7 @@ class IndexContents(VectorFormat):
     bm25: bool = True
     """Also index words, for --hybrid and --bm25."""
     hnsw: bool = False
-    """Also build a graph, for approximate search of millions of vectors (extra larvatus[index])."""
+    """Also build a graph, for approximate search of millions of vectors; not the same each time (larvatus[index])."""
 
     @property
     def format(self) -> VectorFormat:

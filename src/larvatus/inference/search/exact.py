@@ -79,9 +79,11 @@ def _best_rows(stored: StoredVectors, queries_QD: Floats, count: int, allowed: B
         gathered, total = np.flatnonzero(allowed), int(allowed.sum())
     best = [_Best(count) for _ in queries_QD]
     step = max(1, NUMBERS // stored.size)
+    buffer_BD = np.empty((min(step, total), stored.size), np.float32)
     for low in range(0, total, step):
         rows = np.arange(low, min(low + step, total))
-        scores_QB = stored.scores(slice(low, low + step) if gathered is None else gathered[rows], queries_QD)
+        block = slice(low, low + step) if gathered is None else gathered[rows]
+        scores_QB = stored.scores(block, queries_QD, buffer_BD)
         rows = rows if gathered is None else gathered[rows]
         if allowed is not None and gathered is None:
             inside = allowed[rows]

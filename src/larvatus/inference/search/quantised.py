@@ -27,6 +27,8 @@ from larvatus.core.settings import Settings
 Kind = Literal["float32", "float16", "int8", "binary"]
 Arrays = Mapping[str, Records]
 SCALES = "scales"
+ONE_THREAD = 32_768
+"""Most numbers that torch converts with one thread (at::internal::GRAIN_SIZE)."""
 WORD = 64
 """Bits that are compared at once: rows of bits are filled up to whole words."""
 
@@ -97,8 +99,11 @@ class StoredVectors:
                 arrays[file_of(kind)] = x_ND.astype(kind)
         return arrays
 
-    def scores(self, rows: Any, queries_QD: Floats) -> Floats:
-        """Scores [Q, B] of some rows (a slice or numbers) with the kind that is searched; larger is nearer."""
+    def scores(self, rows: Any, queries_QD: Floats, buffer_BD: Floats | None = None) -> Floats:
+        """Scores [Q, B] of some rows (a slice or numbers) with the kind that is searched; larger is nearer.
+
+        `buffer_BD` is memory for these rows in float32.
+        """
         kind = self.kinds[0]
         if kind == "binary":
             words_BW = self.arrays[file_of(kind)][rows]
@@ -107,7 +112,8 @@ class StoredVectors:
             for word in range(words_BW.shape[1]):
                 apart_QB += np.bitwise_count(query_QW[:, word, None] ^ words_BW[None, :, word])
             return 1.0 - apart_QB.astype(np.float32) * np.float32(2.0 / self.size)
-        scores_QB: Floats = queries_QD @ as_float32(self.arrays[file_of(kind)][rows]).T
+        x_BD = as_float32(self.arrays[file_of(kind)][rows], buffer_BD)
+        scores_QB: Floats = queries_QD @ x_BD.T
         return scores_QB * np.asarray(self.arrays[SCALES][rows]) if kind == "int8" else scores_QB
 
     def rescored(self, rows: Ints, query_D: Floats) -> Doubles:
@@ -125,12 +131,23 @@ class StoredVectors:
         return x_BD * np.asarray(self.arrays[SCALES][rows])[:, None] if kind == "int8" else x_BD
 
 
-def as_float32(numbers: Records) -> Floats:
-    """Numbers as float32: by torch, which converts half precision several times as fast as NumPy."""
-    if numbers.dtype == np.float16 and numbers.flags.writeable:
-        converted: Floats = torch.from_numpy(np.ascontiguousarray(numbers)).float().numpy()
+def as_float32(numbers: Records, buffer: Floats | None = None) -> Floats:
+    """Numbers as float32: by torch, which converts half precision several times as fast as NumPy.
+
+    Written into the first rows of `buffer`, if there is one, few enough at a time that torch uses one thread: to wake
+    and join several for each small block takes many times as long as the conversion.
+    """
+    if numbers.dtype == np.float32 or not numbers.flags.writeable:
+        return np.asarray(numbers).astype(np.float32, copy=False)
+    whole = torch.from_numpy(np.ascontiguousarray(numbers))
+    if buffer is None:
+        converted: Floats = whole.float().numpy()
         return converted
-    return np.asarray(numbers).astype(np.float32, copy=False)
+    rows: Floats = buffer[: len(numbers)]
+    step = max(1, ONE_THREAD // max(1, whole[0].numel() if len(whole) else 1))
+    for part, values in zip(torch.from_numpy(rows).split(step), whole.split(step), strict=True):
+        part.copy_(values)
+    return rows
 
 
 def to_int8(x_ND: Floats) -> tuple[npt.NDArray[np.int8], Floats]:

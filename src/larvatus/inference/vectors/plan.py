@@ -100,8 +100,7 @@ def check_texts(texts: Sequence[Text]) -> None:
     if isinstance(texts, str):
         raise UsageError("expected a list of texts, not one text; write [text]")
     for number, text in enumerate(texts, start=1):
-        words = isinstance(text, Sequence) and all(isinstance(word, str) for word in text)
-        if not (isinstance(text, str) or words):
+        if not isinstance(text, str) and not (isinstance(text, Sequence) and all(isinstance(w, str) for w in text)):
             raise DataError(f"text {number} is {type(text).__name__}, not a string or a list of words")
 
 

@@ -24,9 +24,11 @@ from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.plan import EncodedUnits, PoolingPlan, Spans, Text, check_texts, encode_units, make_plan
 from larvatus.inference.vectors.results import Vectors
+from larvatus.inference.vectors.static_texts import check_static, embed_static
 from larvatus.models.heads.embedding import Embedding
 from larvatus.models.nn.device import check_bf16, on_device
 from larvatus.models.nn.encoder import Encoder
+from larvatus.models.nn.static import TokenTable
 
 TEXTS_AT_ONCE = 8_192
 CHARACTERS_AT_ONCE = 1 << 20
@@ -50,6 +52,8 @@ def embed_texts(
     linear layers of a sentence encoder, for options that are `projected`.
     """
     options = options or EmbedOptions()
+    if isinstance(encoder, TokenTable):
+        check_static(options)
     mix = LayerWeights.read(options.layers, layers=encoder.depth)
     device = encoder.device
     if options.precision == "bf16":
@@ -73,6 +77,9 @@ def _embed(
 ) -> Iterator[Vectors]:
     template = tokenizer.template.single
     for first, last in _chunks(texts):
+        if isinstance(encoder, TokenTable):
+            yield from embed_static(encoder, tokenizer, texts[first:last], options, head)
+            continue
         chosen = None if spans is None else spans[first:last]
         encoded = encode_units(tokenizer, texts[first:last], options.unit, chosen, before=first)
         size = encoder.reach

@@ -174,6 +174,11 @@ class CompareKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=False
     then_examples: int | None
 
 
+class DistilStaticKeywords(TextKeywords, total=False):
+    size: int
+    sif: float | None
+
+
 class EmbedFilesKeywords(TextKeywords, BulkKeywords, total=False):
     unit: Literal["token", "word", "span", "sentence", "document"]
     layers: str
@@ -421,6 +426,12 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     prefix: str
     label_words: Mapping[str, str]
     max_tokens: int | None
+    mine: int
+    mine_margin: float
+    mine_skip: int
+    mine_among: int
+    mine_model: str | None
+    mined: str | Path | None
     vectors: Literal["dense", "late", "sparse"] | None
     loss: (
         Literal[

@@ -202,6 +202,9 @@ COMMANDS = {
         _VECTORS,
         "Find the passages of documents that answer a question. With a QUESTION, the command is `ask`.",
     ),
+    "distil": CommandEntry(
+        "distil:app", _VECTORS, "Make a small static model from a sentence encoder: one vector for each token."
+    ),
     "similar": CommandEntry(
         "similar:app",
         _VECTORS,

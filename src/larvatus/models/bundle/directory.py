@@ -53,6 +53,7 @@ from larvatus.models.bundle.model_names import find_model
 from larvatus.models.bundle.sentence_adapter import SentenceAdapter, read_adapter
 from larvatus.models.bundle.sentence_modules import WRITTEN as MODULE_FILES
 from larvatus.models.bundle.sentence_pooling import read_pooling
+from larvatus.models.bundle.static_directory import read_static, static_folder
 from larvatus.models.bundle.weight_files import WeightFiles
 from larvatus.models.bundle.weights import (
     CRF_FILE,
@@ -67,6 +68,7 @@ from larvatus.models.heads.registry import HEAD_TYPES
 from larvatus.models.network import Network, ObjectiveConfig, tag
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.initialise import empty_weights
+from larvatus.models.nn.static import StaticConfig
 from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", manifests.CARD, "tokenizer.json"
@@ -202,6 +204,7 @@ class _Written:
 
     def config(self, dtype: torch.dtype, *, pad: int | None) -> dict[str, Any]:
         config = self.layout.config(stated_architecture(self.architecture), pad=pad)
+        config |= self.layout.module_fields(self.architecture.objectives)
         dtype = dtype if dtype.is_floating_point else torch.float32  # int8 weights are read as float32
         return {**config, "dtype": str(dtype).removeprefix("torch.")} if "dtype" in config else config
 
@@ -312,6 +315,8 @@ def _state(directory: Path) -> tuple[Path, int, int]:
 def _load(path: Path, *, allow_nan: bool) -> Bundle:
     directory = files.standing(path)
     manifest = check_pending(directory) if directory != path else manifests.read_manifest(directory)
+    if (folder := static_folder(directory)) is not None:
+        return Bundle(path=path, recipe=None, **read_static(directory, folder, manifest, allow_nan=allow_nan))
     source = directory / CONFIG
     config = files.read_json(source)
     layout = layout_of(config, source)
@@ -324,6 +329,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     file = WeightFiles.open(paths, layout)
     architecture = layout.architecture(config, source=source, names=frozenset(file.entries))
     tokenizer = Tokenizer.load(directory)
+    tokenizer = tokenizer.without_template() if isinstance(architecture.model, StaticConfig) else tokenizer
     _check_sizes(architecture, tokenizer, source, tensors=len(file.entries))
     architecture = sentence_modules.with_sentence_head(architecture, directory, tokenizer.template)
     architecture = token_modules.with_token_head(architecture, directory)

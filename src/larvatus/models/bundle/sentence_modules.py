@@ -31,12 +31,13 @@ from larvatus.core.settings import Settings
 from larvatus.data.text.template import Template
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.huggingface.layout import Architecture
-from larvatus.models.bundle.sentence_pooling import PACKAGE, module_folder, read_modules, stated_pooling
+from larvatus.models.bundle.sentence_pooling import PACKAGE, STATIC, module_folder, read_modules, stated_pooling
 from larvatus.models.bundle.weights import Shape, check_fit, read_header, read_tensors, write_tensors
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig, TextPool
 from larvatus.models.heads.head import Dense
 from larvatus.models.heads.pooling import summary_pool
 from larvatus.models.network import Network, ObjectiveConfig
+from larvatus.models.nn.static import StaticConfig
 
 PREFIX = "objectives.embedding."
 """Beginning of the parameter names of an embedding head."""
@@ -44,6 +45,8 @@ PREFIXES = (PREFIX, "objectives.late-interaction.")
 """Beginnings of the names of parameters that are in the folders of modules."""
 LENGTH_FILE, SENTENCE_FILE = "sentence_bert_config.json", "config_sentence_transformers.json"
 POOLING_FOLDER = "1_Pooling"
+HERE = ("", ".")
+"""Paths of a module whose files are in the directory itself."""
 WEIGHTS = "model.safetensors"
 WRITTEN = (PACKAGE, LENGTH_FILE, SENTENCE_FILE, POOLING_FOLDER)
 """Names that saving an embedding head writes, apart from linear layers."""
@@ -120,16 +123,18 @@ def unsupported_modules(directory: Path, template: Template, *, hidden: int) -> 
 def _read(directory: Path, template: Template, hidden: int) -> EmbeddingConfig:
     kinds = [kind for kind, _ in read_modules(directory)]
     normalise = kinds[-1:] == ["Normalize"]
-    layers = kinds[2 : len(kinds) - normalise]
-    if kinds[:2] != ["Transformer", "Pooling"] or any(kind != "Dense" for kind in layers):
+    static = kinds[:1] == [STATIC]
+    first = 1 if static else 2  # linear layer, if there is one
+    layers = kinds[first : len(kinds) - normalise]
+    if not (static or kinds[:2] == ["Transformer", "Pooling"]) or any(kind != "Dense" for kind in layers):
         raise UnsupportedModule(f"the modules {', '.join(kinds) or '(none)'}")
     _refuse_prompt(directory)
-    (_, pooling), projections = read_modules(directory)[1], []
+    projections: list[DenseProjection] = []
     width = hidden
-    for _, folder in read_modules(directory)[2 : 2 + len(layers)]:
+    for _, folder in read_modules(directory)[first : first + len(layers)]:
         projections.append(_projection(module_folder(directory, folder), width))
         width = projections[-1].size
-    pool = _pool(stated_pooling(directory, pooling), template)
+    pool = "mean" if static else _pool(stated_pooling(directory, read_modules(directory)[1][1]), template)
     return EmbeddingConfig(pool=pool, projections=tuple(projections), normalise=normalise)
 
 
@@ -179,7 +184,7 @@ def read_projections(
     """The parameters of the linear layers, by our names. `verified`: compare the folders with their checksums."""
     if not is_there(directory / PACKAGE):
         return {}
-    folders = [(kind, module_folder(directory, path)) for kind, path in read_modules(directory) if path]
+    folders = [(kind, module_folder(directory, path)) for kind, path in read_modules(directory) if path not in HERE]
     if verified:
         for _, folder in folders:
             if (manifest := manifests.read_manifest(folder) if folder.is_dir() else None) is not None:
@@ -204,12 +209,14 @@ def write_modules(place: Path, network: Network, architecture: Architecture, tem
     """Write the modules of a model with an embedding head; the folders that were made, each with its checksums."""
     if (config := sentence_head(architecture.objectives)) is None:
         return []
-    modules = [("Transformer", ""), ("Pooling", POOLING_FOLDER)]
-    modules += [("Dense", f"{number}_Dense") for number in range(2, 2 + len(config.projections))]
+    static = isinstance(architecture.model, StaticConfig)
+    modules = [(STATIC, "")] if static else [("Transformer", ""), ("Pooling", POOLING_FOLDER)]
+    modules += [("Dense", f"{number + len(modules)}_Dense") for number in range(len(config.projections))]
     if config.normalise:
         modules.append(("Normalize", f"{len(modules)}_Normalize"))
-    write_package(place, modules, length={"max_seq_length": network.encoder.reach, "do_lower_case": False})
-    folders = _folders(config, template, hidden=network.encoder.width)
+    length = None if static else {"max_seq_length": network.encoder.reach, "do_lower_case": False}
+    write_package(place, modules, length=length)
+    folders = _folders(config, template, hidden=network.encoder.width, static=static)
     return write_folders(place, folders, network.own_state(), PREFIX)
 
 
@@ -233,27 +240,36 @@ def write_folders(
 
 
 def write_package(
-    place: Path, modules: Sequence[tuple[str, str]], *, length: Mapping[str, Any], more: Mapping[str, Any] | None = None
+    place: Path,
+    modules: Sequence[tuple[str, str]],
+    *,
+    length: Mapping[str, Any] | None,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """The list of modules (kind and folder of each), and what their code reads of the whole model."""
+    """The list of modules (kind and folder of each), and what their code reads of the whole model.
+
+    `length` is None for a static model, which has no longest text.
+    """
     described = [
         {"idx": number, "name": str(number), "path": path, "type": f"{TYPES.get(kind, USUAL_TYPE)}{kind}"}
         for number, (kind, path) in enumerate(modules)
     ]
     files.write_json(place / PACKAGE, described)
-    files.write_json(place / LENGTH_FILE, dict(length))
+    if length is not None:
+        files.write_json(place / LENGTH_FILE, dict(length))
     stated: dict[str, Any] = {"similarity_fn_name": "cosine", "prompts": {}, "default_prompt_name": None}
     files.write_json(place / SENTENCE_FILE, {**stated, **(more or {})})
 
 
-def _folders(config: EmbeddingConfig, template: Template, *, hidden: int) -> dict[str, dict[str, Any]]:
+def _folders(config: EmbeddingConfig, template: Template, *, hidden: int, static: bool) -> dict[str, dict[str, Any]]:
     """The config.json of each folder."""
     first = "lasttoken" if config.pool == "cls" and summary_pool(template) == "last" else config.pool
     flags = {flag: name == first for name, flag in _POOLING_FLAGS.items()}
-    folders: dict[str, dict[str, Any]] = {POOLING_FOLDER: {"word_embedding_dimension": hidden, **flags}}
+    pooling = {POOLING_FOLDER: {"word_embedding_dimension": hidden, **flags}}
+    folders: dict[str, dict[str, Any]] = {} if static else pooling
     names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
     for number, layer in enumerate(config.projections):
-        folders[f"{number + 2}_Dense"] = {
+        folders[f"{number + (1 if static else 2)}_Dense"] = {
             "in_features": config.projections[number - 1].size if number else hidden,
             "out_features": layer.size,
             "bias": layer.bias,
@@ -266,7 +282,7 @@ def module_files(directory: Path) -> list[Path]:
     """The files of the modules that decide a text's vector."""
     if not is_there(directory / PACKAGE):
         return []
-    folders = [module_folder(directory, path) for _, path in read_modules(directory) if path]
+    folders = [module_folder(directory, path) for _, path in read_modules(directory) if path not in HERE]
     paths = [folder / name for folder in folders for name in ("config.json", WEIGHTS)]
     for folder in folders:
         refuse_link(folder)

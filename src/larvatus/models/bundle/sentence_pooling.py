@@ -17,6 +17,8 @@ from larvatus.core.files import read_json
 from larvatus.core.regular_files import is_there, refuse_link
 
 PACKAGE = "modules.json"
+STATIC = "StaticEmbedding"
+"""The module of static models, in place of Transformer and Pooling."""
 FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",

@@ -17,6 +17,7 @@ from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.elmo import ElmoConfig
 from larvatus.models.nn.encoder_base import Encoder
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig
+from larvatus.models.nn.static import StaticConfig
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.nn.xlnet import XLNetConfig
 
@@ -28,6 +29,7 @@ EncoderConfig = (
     | XLNetConfig
     | EncoderDecoderConfig
     | ElmoConfig
+    | StaticConfig
 )  # fmt: skip
 
 ENCODERS: dict[str, type[Any]] = {

@@ -146,7 +146,7 @@ def encode_sentences(bundle: Bundle, examples: Sequence[SentenceExample], option
     for example in examples:
         texts = [numbers.setdefault(text, len(numbers)) for text in example.texts]
         group = -1 if example.group is None else names.setdefault(example.group, len(names))
-        if group >= 0:
+        if group >= 0 and len(texts) == 1:  # a pair of a group has its partner already
             members.setdefault(group, []).append(texts[0])
         else:
             rows.append((texts * 2 if options.twice and len(texts) == 1 else texts, example.score or 0.0, group))

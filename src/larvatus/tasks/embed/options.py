@@ -18,7 +18,6 @@ from typing import Annotated, Literal
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag, PathName
 from larvatus.core.ranges import PositiveWeight, Size, SizeOrNone, Weight
-from larvatus.core.settings import Settings
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.sentence_modules import sentence_head
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig, TextPool
@@ -34,6 +33,7 @@ from larvatus.models.objectives.sentence import (
     Triplet,
 )
 from larvatus.tasks.embed.examples import Rows
+from larvatus.tasks.embed.mining import MiningOptions
 
 LossName = Literal["multiple-negatives", "cosent", "triplet", "simcse", "distillation"]
 USUAL: dict[Rows, LossName] = {
@@ -54,7 +54,7 @@ FITTING: dict[LossName, tuple[Rows, ...]] = {
 """The rows that each loss can be computed of."""
 
 
-class SentenceOptions(Settings):
+class SentenceOptions(MiningOptions):
     """Options of a sentence encoder; None uses the model's own, or the default of the rows."""
 
     vectors: VectorKind | None = None

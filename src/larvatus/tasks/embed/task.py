@@ -24,6 +24,7 @@ from larvatus.tasks.embed.encode import EncodedSentences, EncodeOptions, embedde
 from larvatus.tasks.embed.evaluation import SentenceEvaluation, evaluate_sentences, refuse_few
 from larvatus.tasks.embed.examples import Rows, SentenceExample, rows_of
 from larvatus.tasks.embed.metrics import METRICS
+from larvatus.tasks.embed.mining import anchors_and_candidates, as_pairs, nearest_negatives, with_negatives
 from larvatus.tasks.embed.options import FITTING, SentenceOptions, choose_loss
 from larvatus.tasks.embed.reader import read_sentences
 from larvatus.tasks.embed.results import EmbeddedText, SparseText, TokenVectorText, embedded_text
@@ -78,7 +79,9 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
         dev: Dataset[SentenceExample] | None,
         args: TaskArguments,
     ) -> TaskData:
-        options, rows = self.options(args), rows_of(train)
+        options = self.options(args)
+        train = self._mined(bundle, train, args) if options.mine else train
+        rows = rows_of(train)
         teacher = None if options.teacher is None else load_teacher(options.teacher)
         width = 0 if teacher is None else embedder_of(teacher.network).size_of_vector
         if bundle.adapter is not None:
@@ -105,6 +108,32 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
             raise DataError(f"{train.source}: {what}; vectors learn from two examples or more")
         validation = self._validation(bundle, rows, dev, teacher, reading, args) if dev else None
         return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
+
+    def _mined(self, bundle: Bundle, train: Dataset[SentenceExample], args: TaskArguments) -> Dataset[SentenceExample]:
+        """The pairs with hard negatives among their positives."""
+        options, rows = self.options(args), rows_of(train)
+        if rows not in ("pairs", "groups"):
+            raise UsageError(f"--mine finds negatives for pairs and groups, and {train.source} holds {rows}")
+        pairs = as_pairs(train)
+        problem, texts = anchors_and_candidates(pairs)
+        miner = load_teacher(options.mine_model or str(bundle.path))
+        folder = None if options.mined is None else Path(options.mined)
+        args.say(f"mining: vectors of {len(texts):,} texts by {miner.path}")
+        vectors = teacher_vectors(miner, texts, args.scoring, folder=folder, say=args.say)
+        mined = nearest_negatives(vectors, problem, options)
+        made = with_negatives(pairs, problem, texts, mined)
+        some = [example for example in made if len(example.texts) > 2]
+        if not some:
+            raise DataError(
+                f"{train.source}: no text is a hard negative of another; give more pairs, or a smaller --mine-margin"
+            )
+        without = len(made) - len(some)
+        args.say(
+            f"mining: {int((mined >= 0).sum()):,} hard negatives of {len(problem.anchors):,} anchors"
+            + (f"; {without:,} of {len(made):,} pairs have none" if without else "")
+        )
+        kept = some if options.loss == "triplet" else made
+        return dataclasses.replace(train, examples=tuple(kept))
 
     def _with_teacher(
         self, encoded: EncodedSentences, data: Dataset[SentenceExample], teacher: Bundle | None, args: TaskArguments

@@ -23,6 +23,7 @@ from larvatus.models.bundle.huggingface.layout import (
 )
 from larvatus.models.bundle.huggingface.modernbert import ModernBert
 from larvatus.models.bundle.huggingface.native import Native
+from larvatus.models.bundle.huggingface.static import StaticEmbedding
 from larvatus.models.bundle.huggingface.t5 import T5
 from larvatus.models.bundle.huggingface.xlnet import XLNetLayout
 
@@ -30,6 +31,7 @@ __all__ = [
     "LAYOUTS",
     "Architecture",
     "ModelLayout",
+    "StaticEmbedding",
     "from_huggingface",
     "get_layout",
     "huggingface_shapes",
@@ -53,6 +55,7 @@ LAYOUTS: tuple[ModelLayout, ...] = (
     GPT2(),
     XLNetLayout(),
     T5(),
+    StaticEmbedding(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})

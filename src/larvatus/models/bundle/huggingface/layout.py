@@ -76,6 +76,10 @@ class ModelLayout(ABC):
     def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         """The contents of config.json."""
 
+    def module_fields(self, objectives: Sequence[ObjectiveConfig]) -> dict[str, Any]:
+        """Fields of config.json that repeat what modules.json says, for libraries that do not read it."""
+        return {}
+
     @abstractmethod
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
         """The inverse of `config`. `names` are the tensors in the file: they show heads that config.json omits."""
