@@ -108,6 +108,8 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     """Whether the server makes an operation of its predictions; vectors and reranking have routes of their own."""
     keeps_lm_loss: ClassVar[bool] = True
     """Whether the language-model loss of a left-to-right model is added to its loss."""
+    begins_with_adapter: ClassVar[bool] = False
+    """Whether training may begin with the sentence adapter of a model (`initial_model`)."""
     answers_by_id: ClassVar[bool] = False
     """Whether official scorers read its answers as a file of texts by id."""
 
@@ -139,6 +141,10 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     ) -> tuple[Dataset[AnExample], Dataset[AnExample] | None]:
         """Check the examples, or reduce their labels, before some are held out for validation."""
         return train, dev
+
+    def initial_model(self, bundle: Bundle, args: TaskArguments) -> Bundle:
+        """The model that training begins from."""
+        return bundle
 
     @abstractmethod
     def prepare(

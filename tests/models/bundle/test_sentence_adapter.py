@@ -342,6 +342,14 @@ def test_an_adapter_is_extracted_from_a_run_with_lora(base: Path, tmp_path: Path
     assert not (tmp_path / "other").exists()
 
 
+def test_fine_tuning_begins_with_the_adapter(adapted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = [("the river bank was wide .", "deep in the river !"), ("turn in your homework", "please run and run")] * 4
+    lv.finetune("embed", adapted, train=pairs, out=tmp_path / "run", epochs=1, rate=1e-12, hold_out=False, device="cpu")
+    assert "begins with the model's sentence adapter" in "".join(capsys.readouterr())
+    expected = lv.load(adapted).embed(TEXTS, unit="sentence")
+    assert_allclose(lv.load(tmp_path / "run").embed(TEXTS, unit="sentence"), expected, atol=1e-5)
+
+
 def test_pairs_are_found_exactly_and_shapes_agree(base: Path) -> None:
     first, second = load_bundle(base).network.encoder, load_bundle(base).network.encoder
     config = LoRAConfig(rank=2, alpha=2.0, targets=("key", "down"))

@@ -172,7 +172,7 @@ def extract_adapter(tuned: str | Path, base: str | Path, out: Path, *, rank: int
     head = sentence_head(after.objectives)
     if head is None:
         raise UsageError(f"{tuned} gives no vectors of texts; fine-tune one with larvatus finetune embed")
-    config = _trained_config(after, rank)
+    config = _trained_config(after, before, rank)
     if msgspec.structs.asdict(after.model) != msgspec.structs.asdict(before.model):
         raise UsageError(f"{tuned} is another encoder than {base}; name the model that it was fine-tuned from")
     pairs, missed = extract_lora(before.network.encoder, after.network.encoder, config)
@@ -194,13 +194,18 @@ def extract_adapter(tuned: str | Path, base: str | Path, out: Path, *, rank: int
     return ExtractedAdapter(path=out, rank=config.rank, missed=missed)
 
 
-def _trained_config(tuned: Bundle, rank: int | None) -> LoRAConfig:
-    """LoRA as the lineage states it, or of all targets with the rank that is given."""
+def _trained_config(tuned: Bundle, base: Bundle, rank: int | None) -> LoRAConfig:
+    """LoRA as the lineage states it, or of all targets with the rank that is given.
+
+    Training began with the adapter of the base, if it has one: the difference to its weights then has both ranks.
+    """
     trained = dict(tuned.lineage.get("settings") or {}).get("trained") or {}
     if trained.get("what") == "lora":
         stated = msgspec.convert(trained["lora"], LoRAConfig)
-        size = stated.rank if rank is None else rank
-        return LoRAConfig(rank=size, alpha=float(size), targets=stated.targets)
+        first = None if base.adapter is None else base.adapter.config
+        size = stated.rank + (0 if first is None else first.rank) if rank is None else rank
+        targets = {*stated.targets, *(() if first is None else first.targets)}
+        return LoRAConfig(rank=size, alpha=float(size), targets=tuple(name for name in TARGETS if name in targets))
     if rank is None:
         raise UsageError(f"{tuned.path} was not fine-tuned with LoRA; give --rank, or train with --trained lora32")
     return LoRAConfig(rank=rank, alpha=float(rank), targets=TARGETS)

@@ -53,6 +53,7 @@ from larvatus.models.bundle.model_names import find_model
 from larvatus.models.bundle.sentence_adapter import SentenceAdapter, read_adapter
 from larvatus.models.bundle.sentence_modules import WRITTEN as MODULE_FILES
 from larvatus.models.bundle.sentence_pooling import read_pooling
+from larvatus.models.bundle.sizes import check_sizes
 from larvatus.models.bundle.static_directory import read_static, static_folder
 from larvatus.models.bundle.weight_files import WeightFiles
 from larvatus.models.bundle.weights import (
@@ -72,8 +73,6 @@ from larvatus.models.nn.static import StaticConfig
 from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", manifests.CARD, "tokenizer.json"
-MAX_SHARED = 1_000
-"""Most layers that share one block: no number of tensors limits them, so config.json may not state any number."""
 LONGEST_CARD = 1_000_000  # bytes of a card that are copied
 MAX_TRIES = 5
 """Attempts to read a directory in which another model is being saved."""
@@ -330,7 +329,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     architecture = layout.architecture(config, source=source, names=frozenset(file.entries))
     tokenizer = Tokenizer.load(directory)
     tokenizer = tokenizer.without_template() if isinstance(architecture.model, StaticConfig) else tokenizer
-    _check_sizes(architecture, tokenizer, source, tensors=len(file.entries))
+    check_sizes(architecture, tokenizer, source, tensors=len(file.entries))
     architecture = sentence_modules.with_sentence_head(architecture, directory, tokenizer.template)
     architecture = token_modules.with_token_head(architecture, directory)
     network = _shell(architecture)
@@ -397,25 +396,3 @@ def _shell(architecture: Architecture) -> Network:
     if not architecture.objectives:
         shell.objectives.clear()
     return shell
-
-
-def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path, *, tensors: int) -> None:
-    if architecture.model.layers > (MAX_SHARED if architecture.model.blocks < architecture.model.layers else tensors):
-        raise ArtefactError(f"{source} states {architecture.model.layers:,} layers, but has only {tensors:,} tensors")
-    if tokenizer.size > architecture.vocabulary:
-        raise ArtefactError(
-            f"{source} states {architecture.vocabulary:,} tokens, but its tokenizer has {tokenizer.size:,}; they "
-            "belong to different models"
-        )
-    if architecture.model.enclosed and not tokenizer.template.encloses:
-        raise ArtefactError(
-            f"{source}: the tokenizer adds no special token before a text, or none after it, and the model needs "
-            "both; correct post_processor in tokenizer.json, or cls_token and sep_token in tokenizer_config.json"
-        )
-    if tokenizer.library.post_processor is not None and architecture.model.segments > 1:
-        highest = tokenizer.template.highest_segment
-        if highest >= architecture.model.segments:
-            raise ArtefactError(
-                f"{source} states {architecture.model.segments} segments, but its tokenizer numbers them up to "
-                f"{highest}; they belong to different models"
-            )

@@ -14,6 +14,7 @@ from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_opti
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
 from larvatus.models.bundle.directory import Bundle
+from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.models.heads.embedding import EmbeddingConfig
 from larvatus.models.heads.late_interaction import LateInteractionConfig
 from larvatus.models.heads.sparse import SparseConfig
@@ -50,6 +51,7 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
     Reading = SentenceFiles
     served = False
     keeps_lm_loss = False
+    begins_with_adapter = True
     defaults = Defaults(5e-5, 1.0, 1_500)
     card = CardTerms(
         "gives a vector for a text",
@@ -72,6 +74,13 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
     def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
         return {"anchor", "positive"} <= set(columns)
 
+    def initial_model(self, bundle: Bundle, args: TaskArguments) -> Bundle:
+        """With its sentence adapter merged, if it has one: what it knows of texts already is not learned again."""
+        if bundle.adapter is None or self.options(args).vectors in ("late", "sparse"):
+            return bundle
+        args.say("training begins with the model's sentence adapter, merged into its weights")
+        return sentence_bundle(bundle)
+
     def prepare(
         self,
         bundle: Bundle,
@@ -84,10 +93,6 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
         rows = rows_of(train)
         teacher = None if options.teacher is None else load_teacher(options.teacher)
         width = 0 if teacher is None else embedder_of(teacher.network).size_of_vector
-        if bundle.adapter is not None:
-            args.say(
-                "the model's sentence adapter is not used: larvatus adapter merge gives a model that begins with it"
-            )
         head = text_head(bundle, rows, options, teacher=width)
         if args.trainable == "head" and head.vector_kind != "dense":
             raise UsageError(

@@ -308,9 +308,11 @@ def _hash(groups: list[str | None]) -> str | None:
 
 def _identity(run: FineTuneRun, args: FineTuneArguments) -> dict[str, Any]:
     """Everything that the result depends on."""
+    used = run.bundle.adapter if get_task(run.task).begins_with_adapter else None
+    adapter = {} if used is None else {"sentence adapter": used.checksum}
     identity = {
         "task": run.task,
-        "model": model_checksums(run.bundle.path),
+        "model": model_checksums(run.bundle.path) | adapter,
         "train": contents_hash(run.train),
         "dev": contents_hash(run.dev) if run.dev is not None else None,
         "settings": msgspec.to_builtins(args.config),
