@@ -18,6 +18,7 @@ PUBLIC = {
         "compare",
         "contamination",
         "convert",
+        "distil_static",
         "embed_files",
         "evaluate",
         "evaluate_suite",

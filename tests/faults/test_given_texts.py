@@ -101,7 +101,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[lv.Client]:
     """One whose server answers with what it was sent."""
 
     def echo(self: Connections, method: str, path: str, body: Any = None) -> Any:
-        listed = body.get("texts") or body.get("questions") or [body.get("text")]
+        listed = body.get("texts") or body.get("questions") or body.get("query") or [body.get("text")]
         vector = {"units": [{"vector": [1.0]}]} if path.endswith("embed") else {}
         results = [{"given": each, **vector} for each in listed]
         whole: dict[str, Any] = {
@@ -139,14 +139,14 @@ SEVERAL = (
         "Client.tag",
         "Client.spans",
     ),
-    *("Client.score",),
+    *("Client.score", "Client.search"),
 )
 """Calls that take several texts."""
 FEW = ("map", "similarity a", "similarity b", "Tokenizer.encode", "Tokenizer.encode_spans", "Client.attention")
 """Calls that take one text, or words."""
 NO_RESULT = (
     *("TextClassifier.fit", "WordTagger.fit", "SenseTagger.tag", "WordTagger.predict", "WordTagger.predict_proba"),
-    *("Client.answer", "score_pairs"),
+    *("Client.answer", "Client.rerank", "score_pairs"),
 )
 """Calls whose good input is something else than a list of texts."""
 
@@ -184,6 +184,8 @@ def calls(models: Any, corpus: str, fitted: Any, client: lv.Client) -> Calls:
         "score_pairs": lambda given: lv.score_pairs(mlm, given),
         **{f"Client.{name}": getattr(client, name) for name in ("fill", "embed", "similar", "senses", "classify")},
         **{f"Client.{name}": getattr(client, name) for name in ("tag", "spans", "answer", "score", "attention")},
+        "Client.search": client.search,
+        "Client.rerank": lambda given: client.rerank("the river", given),
     }
 
 

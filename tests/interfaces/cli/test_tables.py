@@ -14,7 +14,10 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
+from larvatus.data.text.documents import Skipped
+from larvatus.data.text.readers import list_files
 from larvatus.interfaces.cli.main import run
+from larvatus.interfaces.cli.progress import report_skipped
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 
 TEXTS = ["the river was wide", "the bank of the river", "please turn in your homework , a run"]
@@ -293,3 +296,12 @@ def test_a_resumed_run_over_a_table_is_another_run_than_before(tmp_path: Path, t
     as_ever = hashlib.sha256(str(plain).encode())
     as_ever.update(f"\x00{plain}\x00{hashlib.sha256(plain.read_bytes()).hexdigest()}".encode())
     assert content_hash(plain) == as_ever.hexdigest()
+
+
+def test_tables_in_a_folder_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.md", "b.csv", "c.csv", "d.png"):
+        (tmp_path / name).write_text("text\nA line.\n", encoding="utf-8")
+    skipped = Skipped()
+    assert [Path(file).name for file in list_files([tmp_path], skipped=skipped)] == ["a.md"]
+    report_skipped(skipped)
+    assert "(FOLDER/*.csv): 2 × .csv" in capsys.readouterr().err

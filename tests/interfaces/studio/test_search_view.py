@@ -177,16 +177,16 @@ def test_a_full_disk_is_shown_and_the_build_continues(studio: Searching, monkeyp
 def test_a_build_is_stopped_and_resumed_and_another_waits(studio: Searching, monkeypatch: pytest.MonkeyPatch) -> None:
     name = studio.collection(("long.txt", "\n".join(f"{NOTES} {number}" for number in range(100))))
     monkeypatch.setattr(build, "CHARACTERS", 1_000)
-    plain, answers, read = build.unit_vectors, [], []
+    plain, answers, read = build.encode_passages, [], []
 
-    def stopping(model: Any, texts: Any) -> Any:
+    def stopping(model: Any, texts: Any, kinds: Any) -> Any:
         read.extend(texts)
         if len(answers) == 0 and len(read) > 1:
             answers.append(studio.post("new", {"name": "x"}))
             answers.append(studio.post("stop"))
-        return plain(model, texts)
+        return plain(model, texts, kinds)
 
-    monkeypatch.setattr(build, "unit_vectors", stopping)
+    monkeypatch.setattr(build, "encode_passages", stopping)
     studio.post("build", {"collection": name})
     assert studio.ended()["phase"] == "stopped"
     assert (answers[0].status_code, answers[1].status_code) == (409, 200)

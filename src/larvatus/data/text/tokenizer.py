@@ -22,8 +22,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from tokenizers.pre_tokenizers import Sequence as Sequential
-from tokenizers.pre_tokenizers import Split
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import ArtefactError, DataError
@@ -33,7 +31,7 @@ from larvatus.data.text import tokenizer_files as files
 from larvatus.data.text.align import Alignment, align, align_spans
 from larvatus.data.text.boundaries import Style, WordStarts, byte_alphabet, rewritten_characters, word_starts
 from larvatus.data.text.template import Template, tokenizer_template
-from larvatus.data.text.tokenizer_files import arrays_of, refuse_panic, run_library
+from larvatus.data.text.tokenizer_files import arrays_of, cutting_copy, refuse_panic, run_library
 from larvatus.data.text.words import segment_words
 
 _BYTES = byte_alphabet()
@@ -319,7 +317,11 @@ class Tokenizer:
         return FlatEncoding(ids, lengths, starts)
 
     def encode_lengths(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Ids of all texts end to end, and how many each has."""
+        """Ids of all texts end to end, and how many each has.
+
+        Args:
+            texts: Texts without special tokens.
+        """
         lists = [encoding.ids for encoding in run_library(self.library.encode_batch_fast, texts)]
         lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
         ids = np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(lengths.sum()))
@@ -371,12 +373,7 @@ class Tokenizer:
     @cached_property
     def _cutting_specials(self) -> tokenizers.Tokenizer:
         """A copy that cuts out the last characters of special names."""
-        copy = tokenizers.Tokenizer.from_str(self.library.to_str())
-        copy.encode_special_tokens = True
-        lasts = sorted({self.tokens[index][-1] for index in sorted(self.special_ids)})
-        steps = [] if copy.pre_tokenizer is None else [copy.pre_tokenizer]
-        copy.pre_tokenizer = Sequential([*steps, *(Split(last, "isolated") for last in lasts)])
-        return copy
+        return cutting_copy(self.library, {self.tokens[index][-1] for index in self.special_ids})
 
     def word_starts(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
         """[N] which tokens of one text open a word, from their ids only. Refused where ids cannot tell.

@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import tokenizers
 from tokenizers import models
+from tokenizers.pre_tokenizers import Sequence as Sequential
+from tokenizers.pre_tokenizers import Split
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import ArtefactError, DataError
@@ -248,3 +250,12 @@ def arrays_of(encoding: Any) -> tuple[Ints, Ints]:
     ids = np.asarray(encoding.ids, dtype=np.int64)
     spans = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
     return ids, np.maximum.accumulate(spans, axis=0)
+
+
+def cutting_copy(library: tokenizers.Tokenizer, characters: set[str]) -> tokenizers.Tokenizer:
+    """A copy that reads special names as text, and makes each of the characters a piece of its own."""
+    copy = tokenizers.Tokenizer.from_str(library.to_str())
+    copy.encode_special_tokens = True
+    steps = [] if copy.pre_tokenizer is None else [copy.pre_tokenizer]
+    copy.pre_tokenizer = Sequential([*steps, *(Split(last, "isolated") for last in sorted(characters))])
+    return copy

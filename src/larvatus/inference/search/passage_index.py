@@ -133,7 +133,11 @@ class Index:
         return self._words is not None
 
     def rarity(self, word: str) -> float:
-        """How rare a word is, from 0 (in every passage) to 1 (in half of them or fewer); 1 if words are not indexed."""
+        """How rare a word is, from 0 (in every passage) to 1 (in half of them or fewer); 1 if words are not indexed.
+
+        Args:
+            word: A word, as it is written.
+        """
         return 1.0 if self._words is None else min(1.0, self._words.idf(word) / math.log(2))
 
     def __len__(self) -> int:

@@ -120,6 +120,11 @@ def report_skipped(skipped: Skipped) -> None:
     """Print on standard error what was skipped while text was read, if anything."""
     if skipped.total or skipped.left:
         print(f"skipped: {skipped}", file=sys.stderr)
+    from larvatus.data.text.readers import NAMED_ONLY
+
+    if tables := {suffix: count for suffix, count in skipped.ignored.items() if suffix in NAMED_ONLY}:
+        counted, suffix = ", ".join(f"{count:,} × {suffix}" for suffix, count in tables.items()), next(iter(tables))
+        print(f"tables in folders are read only where they are named (FOLDER/*{suffix}): {counted}", file=sys.stderr)
 
 
 def report_skipped_counts(skipped: Mapping[str, int]) -> None:

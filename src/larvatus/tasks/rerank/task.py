@@ -62,7 +62,7 @@ class RerankOptions(Settings):
     loss: LossName | None = None
     """Loss to minimise; default: binary-cross-entropy, or mean-squared for labels above 1."""
     pool: Literal["cls", "mean"] | None = None
-    """What stands for a query with a passage: cls, or the mean of its tokens; default: as its family has it."""
+    """What represents a query with a passage: cls, or the mean of its tokens; default: as its family has it."""
     dense: Dense | None = None
     """Layer before the score; none: one linear layer only; default: as the model's family has it."""
     dropout: DropoutRate | None = None
@@ -122,10 +122,10 @@ class RerankTask(Task[RelevanceExample, ScoredPassage, RerankOptions]):
         """The head that labels and options need."""
         options = with_layer_mix(self.options(args), bundle)
         loss = choose_loss(train, options.loss)
-        asked = {"pool": options.pool, "dense": options.dense, "dropout": options.dropout}
+        requested = {"pool": options.pool, "dense": options.dense, "dropout": options.dropout}
         settings: dict[str, Any] = {
             **default_head_settings(bundle, "reranking"),
-            **{name: value for name, value in asked.items() if value is not None},
+            **{name: value for name, value in requested.items() if value is not None},
         }
         if settings.get("dense") == "none":
             settings["dense_norm"] = False
@@ -173,14 +173,14 @@ class RerankTask(Task[RelevanceExample, ScoredPassage, RerankOptions]):
         return evaluate_relevance(bundle, data, options)
 
 
-def choose_loss(train: Dataset[RelevanceExample], asked: LossName | None) -> AnyRankingLoss:
+def choose_loss(train: Dataset[RelevanceExample], requested: LossName | None) -> AnyRankingLoss:
     """The loss as requested, or by the labels; labels that it cannot learn from are refused."""
     grades = {example.grade or 0.0 for example in train}
     if len(grades) < 2:
         (only,) = grades
         fix = "give some passages that are relevant" if only == 0 else "give some that are not relevant, with label 0"
         raise DataError(f"{train.source}: all labels are {only:g}, so there is nothing to learn; {fix}")
-    name: LossName = asked or ("binary-cross-entropy" if max(grades) <= 1 else "mean-squared")
+    name: LossName = requested or ("binary-cross-entropy" if max(grades) <= 1 else "mean-squared")
     if name == "binary-cross-entropy" and max(grades) > 1:
         raise UsageError(
             f"binary-cross-entropy learns labels between 0 and 1, and {train.source} has {max(grades):g}; give --loss "

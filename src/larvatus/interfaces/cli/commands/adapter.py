@@ -14,7 +14,9 @@ from typing import Annotated
 import typer
 
 from larvatus.core.errors import printable
+from larvatus.core.ranges import FACTOR, SIZE
 from larvatus.inference.model.adapters import add_adapter, extract_adapter, merge_adapter
+from larvatus.interfaces.cli.from_struct import ranged
 from larvatus.interfaces.cli.options import Json, Overwrite
 from larvatus.models.bundle.sentence_adapter import AdapterPrecision
 
@@ -30,7 +32,7 @@ def add(
         typer.Argument(metavar="ADAPTER", help="Folder of adapter extract, or a safetensors file of LoRA tensors."),
     ],
     model: Annotated[Path, typer.Option(metavar="DIR", help="Model directory that gets the adapter.")],
-    alpha: Annotated[float | None, typer.Option(help="Scale α of LoRA, which only a folder states itself.")] = None,
+    alpha: Annotated[float | None, ranged(FACTOR, help="Scale α of LoRA, which only a folder states itself.")] = None,
     dtype: Annotated[
         AdapterPrecision | None,
         typer.Option(help="Stored numbers; default: int8, or float16 where int8 is too coarse."),
@@ -51,7 +53,7 @@ def extract(
     tuned: Annotated[str, typer.Argument(metavar="DIR", help="Output of finetune embed --trained lora32-all.")],
     base: Annotated[str, typer.Option(metavar="DIR", help="Model that it was fine-tuned from.")],
     out: Annotated[Path, typer.Option(metavar="OUT", help="New folder for the adapter.")],
-    rank: Annotated[int | None, typer.Option(help="Rank of the adapter; default: as it was trained.")] = None,
+    rank: Annotated[int | None, ranged(SIZE, help="Rank of the adapter; default: as it was trained.")] = None,
     as_json: Json = False,
 ) -> None:
     """Write what fine-tuning with LoRA changed as a sentence adapter."""
