@@ -186,6 +186,21 @@ def cell_text(row: Row, column: str) -> str:
     return value
 
 
+def present_text(row: Row, column: str) -> str:
+    """The text of a cell that is no missing value either."""
+    return _present(cell_text(row, column), column)
+
+
+def several_texts(row: Row, column: str) -> list[str]:
+    """The texts of a cell: one, a list of them, or none."""
+    value = row.get(column)
+    if value is None or value == "" or value == []:
+        return []
+    if isinstance(value, list):
+        return [present_text({f"{column}[{number}]": text}, f"{column}[{number}]") for number, text in enumerate(value)]
+    return [present_text(row, column)]
+
+
 def _present(text: str, column: str) -> str:
     """The text, unless it is how a missing value is written."""
     if text.strip() in MISSING_VALUES:

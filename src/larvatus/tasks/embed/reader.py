@@ -16,9 +16,9 @@ from typing import Any
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.labelled.records import MISSING_VALUES, Dataset, Place, Row, source_name
+from larvatus.data.labelled.records import Dataset, Place, Row, source_name
 from larvatus.data.labelled.tables import ENDINGS, LabelledTable, ending, open_table, path_strings
-from larvatus.data.labelled.texts import BadCell, cell_text
+from larvatus.data.labelled.texts import BadCell, cell_text, present_text, several_texts
 from larvatus.data.text.columns import is_number
 from larvatus.data.text.streams import numbered_lines
 from larvatus.tasks.embed.columns import SentenceColumns, SentenceFiles, sentence_columns
@@ -82,15 +82,15 @@ def examples_of(row: Row, columns: SentenceColumns, place: Place) -> list[Senten
     """The examples of a row: one, or where a row is a group, one for each of its texts."""
     if not columns.members:
         return [example_of(row, columns, place)]
-    texts = [text for name in columns.members for text in _several(row, name)]
+    texts = [text for name in columns.members for text in several_texts(row, name)]
     return [SentenceExample((text,), "groups", place, group=str(place)) for text in dict.fromkeys(texts)]
 
 
 def example_of(row: Row, columns: SentenceColumns, place: Place) -> SentenceExample:
     """One example from a row; `BadCell` where it is none."""
-    texts = [_text(row, name) for name in (columns.text, columns.pair) if name is not None]
+    texts = [present_text(row, name) for name in (columns.text, columns.pair) if name is not None]
     for name in columns.negatives:
-        texts += _several(row, name)
+        texts += several_texts(row, name)
     if columns.rows == "triplets" and len(texts) < 3:
         raise BadCell("no negative", f"{', '.join(columns.negatives)} is empty; drop the row, or give it a negative")
     identifier = row.get(columns.id) if columns.id else None
@@ -99,26 +99,9 @@ def example_of(row: Row, columns: SentenceColumns, place: Place) -> SentenceExam
         columns.rows,
         place,
         score=None if columns.score is None else _score(row.get(columns.score), columns.score),
-        group=None if columns.group is None else _text(row, columns.group).strip(),
+        group=None if columns.group is None else present_text(row, columns.group).strip(),
         id=None if identifier is None else str(identifier),
     )
-
-
-def _text(row: Row, column: str) -> str:
-    text = cell_text(row, column)
-    if text.strip() in MISSING_VALUES:
-        raise BadCell("empty text", f"{column} is {text.strip()}, a missing value; drop the row, or give it a text")
-    return text
-
-
-def _several(row: Row, column: str) -> list[str]:
-    """The texts of a cell: one, a list of them, or none."""
-    value = row.get(column)
-    if value is None or value == "" or value == []:
-        return []
-    if isinstance(value, list):
-        return [_text({f"{column} {number}": text}, f"{column} {number}") for number, text in enumerate(value)]
-    return [_text(row, column)]
 
 
 def _score(value: Any, column: str) -> float:

@@ -18,9 +18,9 @@ from typing import Any
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems, cause, fault
-from larvatus.data.labelled.records import MISSING_VALUES, Dataset, Place, Row
+from larvatus.data.labelled.records import Dataset, Place, Row
 from larvatus.data.labelled.tables import Columns, Format, LabelledTable, TableOptions, open_table, path_strings
-from larvatus.data.labelled.texts import BadCell, TextFormat, cell_text
+from larvatus.data.labelled.texts import BadCell, TextFormat, present_text, several_texts
 from larvatus.data.text.columns import is_number
 from larvatus.tasks.rerank.columns import RelevanceColumns, RelevanceFiles, relevance_columns
 from larvatus.tasks.rerank.examples import RelevanceExample, by_query
@@ -70,17 +70,17 @@ def _examples(table: LabelledTable, columns: RelevanceColumns, problems: Problem
 
 def examples_of(row: Row, columns: RelevanceColumns, place: Place) -> list[RelevanceExample]:
     """An example for each passage of a row; `BadCell` where there is none."""
-    query = _text(row, columns.query)
+    query = present_text(row, columns.query)
     if columns.form == "positives":
-        graded = [(text, 1.0) for name in columns.positives for text in _several(row, name)]
+        graded = [(text, 1.0) for name in columns.positives for text in several_texts(row, name)]
         if not graded:
             raise BadCell("no positive", f"{', '.join(columns.positives)} is empty; drop the row, or give a positive")
-        graded += [(text, 0.0) for name in columns.negatives for text in _several(row, name)]
+        graded += [(text, 0.0) for name in columns.negatives for text in several_texts(row, name)]
         passages, grades = [text for text, _ in graded], [grade for _, grade in graded]
         return [_example(query, *pair, row, columns, place) for pair in zip(passages, grades, strict=True)]
     assert columns.passage is not None
     several = columns.form == "lists"
-    passages = _several(row, columns.passage) if several else [_text(row, columns.passage)]
+    passages = several_texts(row, columns.passage) if several else [present_text(row, columns.passage)]
     if columns.label is None:
         return [_example(query, passage, None, row, columns, place) for passage in passages]
     given = row.get(columns.label)
@@ -113,20 +113,3 @@ def relevance_of(value: Any, column: str) -> float:
     if not math.isfinite(number) or number < 0:
         raise BadCell("no relevance", f"{column} is {str(value)[:40]!r}, not a number of 0 (not relevant) or more")
     return number
-
-
-def _text(row: Row, column: str) -> str:
-    text = cell_text(row, column)
-    if text.strip() in MISSING_VALUES:
-        raise BadCell("empty text", f"{column} is {text.strip()}, a missing value; drop the row, or give it a text")
-    return text
-
-
-def _several(row: Row, column: str) -> list[str]:
-    """The texts of a cell: one, a list of them, or none."""
-    value = row.get(column)
-    if value is None or value == "" or value == []:
-        return []
-    if isinstance(value, list):
-        return [_text({f"{column}[{number}]": text}, f"{column}[{number}]") for number, text in enumerate(value)]
-    return [_text(row, column)]
