@@ -183,7 +183,7 @@ def main() -> None:
                 times[name].append(time.perf_counter() - begin)
     median = {name: statistics.median(seen) for name, seen in times.items()}
     for name, seen in times.items():
-        ratio = "" if name == "larvatus" else f"   ours / theirs {median['larvatus'] / median[name]:.2f}"
+        ratio = "" if name == "larvatus" else f"   larvatus is {median[name] / median['larvatus']:.2f} times as fast"
         speed = f"{len(sequences) / median[name]:7.1f} examples/s"
         print(f"{name:<26}{median[name]:7.2f} s ({min(seen):.2f} to {max(seen):.2f}) {speed}{ratio}", flush=True)
 
