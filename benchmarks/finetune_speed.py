@@ -6,7 +6,7 @@ Texts are as ragged as they come: half of them single, half pairs, from the GLUE
 sentences of the embedded prose. All take the same number of steps of the same size, with dropout and clipping as usual;
 texts are tokenized beforehand. The peer runs with its defaults (each batch padded to its longest) and once more with
 `group_by_length`, which puts texts of nearly one length into a batch and so changes what is learnt; ours does not.
-Rounds alternate; ratios are of medians, ours / theirs.
+Rounds alternate; ratios are of medians, seconds of theirs / ours.
 """
 
 from __future__ import annotations
