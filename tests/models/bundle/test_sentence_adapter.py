@@ -228,6 +228,15 @@ def test_an_index_of_plain_means_is_refused_by_name(base: Path, adapted: Path, t
         lv.Index.open(tmp_path / "second")
 
 
+def test_an_index_of_the_adapter_is_served(adapted: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the river bank was wide .", encoding="utf-8")
+    model = lv.load(adapted)
+    index = lv.index_documents(tmp_path / "a.txt", out=tmp_path / "index", model=model)
+    with lv.serve_models(model, index=[index.path]) as address, lv.Client(address) as client:
+        (hit,) = client.search("the river bank was wide .")["hits"]
+    assert hit["score"] == pytest.approx(1.0, abs=1e-3)
+
+
 def test_a_broken_adapter_is_refused(broken: Path) -> None:
     weights = broken / manifests.ADAPTER / WEIGHTS
     content = bytearray(weights.read_bytes())

@@ -103,7 +103,7 @@ class MtebEncoder:
         return described.create_empty(
             {
                 "name": f"larvatus/{Path(self.model.bundle.path).name}",
-                "revision": self.model.fingerprint[:REVISION],
+                "revision": self.model.vector_fingerprint[:REVISION],
                 "embed_dim": vector_size(self.model, options),
             }
         )

@@ -118,7 +118,7 @@ def _save(out: Path, teacher: Model, made: StaticRows, chosen: DistilOptions) ->
         recipe=None,
         lineage={
             "parent": parent,
-            "parent_fingerprint": teacher.fingerprint,
+            "parent_fingerprint": teacher.vector_fingerprint,
             "distilled": {**msgspec.to_builtins(chosen), "counted": made.counted},
         },
         card=_card(out.name, parent, made),

@@ -91,7 +91,9 @@ class ServedModels:
         With a name, it replaces the index of that name.
         """
         manifest = read_manifest(path)
-        subject = next((each for each in self.models.values() if each.model.fingerprint == manifest.fingerprint), None)
+        subject = next(
+            (each for each in self.models.values() if each.model.vector_fingerprint == manifest.fingerprint), None
+        )
         if subject is None:
             raise ArtefactError(
                 f"{path} was built with the model {manifest.model} ({manifest.fingerprint[:8]}…), which is not served "
