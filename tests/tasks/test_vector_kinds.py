@@ -25,6 +25,7 @@ from larvatus.tasks.embed.compared import SparseTexts, TokenTexts, compared_text
 from larvatus.tasks.embed.encode import embedder_of, encode_sentences
 from larvatus.tasks.embed.examples import SentenceExample
 from larvatus.tasks.embed.options import SentenceOptions
+from larvatus.tasks.embed.sparse_start import with_sparse_start
 from larvatus.tasks.embed.teacher import load_teacher
 from larvatus.tasks.embed.vector_kinds import text_head
 from larvatus.tasks.encoding.windows import WindowOptions
@@ -101,6 +102,10 @@ def test_cached_gradients_equal_those_of_the_whole_batch(
     assert whole[f"objectives.{trained}"].abs().sum() > 0
 
 
+def max_item(weights: dict[str, float]) -> tuple[str, float]:
+    return max(weights.items(), key=lambda item: item[1])
+
+
 @pytest.mark.parametrize("kind", ["late", "sparse"])
 def test_from_pairs_to_a_search_by_the_commands(kind: str, finetune: Call, larvatus: Call, tmp_path: Path) -> None:
     train, out = similar(tmp_path / "train.jsonl"), tmp_path / "out"
@@ -123,7 +128,8 @@ def test_from_pairs_to_a_search_by_the_commands(kind: str, finetune: Call, larva
         assert lv.load(out).predict("the river was wide").weights == pytest.approx(result["weights"])
     code, told, errors = larvatus("predict", out, "the river was wide")
     assert code == 0, errors
-    assert ("6 vectors of 128 dimensions" if kind == "late" else "…") in told
+    shown = "6 vectors of 128 dimensions" if kind == "late" else "{} {:.2f}".format(*max_item(result["weights"]))
+    assert shown in told
     code, _, errors = larvatus("embed", train, "--model", out, "--out", tmp_path / "v.npy", "--text", "anchor")
     assert code == 2
     assert "not one vector for a text" in errors
@@ -170,6 +176,30 @@ def test_a_strong_regulariser_makes_vectors_sparse(finetune: Call, tmp_path: Pat
         assert code == 0, errors
         words.append(len(lv.load(out).predict("the river bank was wide and deep").weights))
     assert words[1] < words[0] / 2
+
+
+def test_sparse_vectors_begin_sparse_and_fills_stay(tiny_directory: Path, tmp_path: Path, save_tiny: Any) -> None:
+    """A constant in all logits, which a softmax ignores, would make every weight of the vocabulary positive."""
+    made = load_bundle(tiny_directory)
+    with torch.no_grad():
+        made.network.objectives["masked-lm"].bias.add_(30.0)  # type: ignore[operator,union-attr]
+    bundle = load_bundle(save_tiny(tmp_path / "high", made.network, made.objectives))
+    texts = examples(9, 2, longest=12)
+    started, lower = with_sparse_start(bundle, texts, ScoringOptions(device="cpu"))
+    assert 25 < lower < 60
+    counts = []
+    for model in (attach_head(bundle, SparseConfig(), seed=0)[0], started):
+        data = encode_sentences(model, texts, reading_of(embedder_of(model.network), WindowOptions.of(model)))
+        read = compared_texts(model.network, data, ScoringOptions(device="cpu"))
+        assert isinstance(read, SparseTexts)
+        counts.append(np.median(read.lengths_U) / read.vocabulary)
+    assert counts[0] == 1
+    assert counts[1] <= 0.5  # of a vocabulary this small
+    fills = [lv.load(tiny_directory), lv.load(save_tiny(tmp_path / "lower", started.network, started.objectives))]
+    first, second = (model.fill("the [MASK] was wide", top=5) for model in fills)
+    for one_fill, other in zip(first, second, strict=True):
+        assert (one_fill.text, one_fill.probability) == (other.text, pytest.approx(other.probability, abs=1e-5))
+    assert with_sparse_start(started, texts, ScoringOptions(device="cpu"))[1] == pytest.approx(0, abs=0.5)
 
 
 @pytest.mark.parametrize("kind", [LateInteractionConfig(size=4), SparseConfig()])

@@ -142,7 +142,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
         """Check the examples, or reduce their labels, before some are held out for validation."""
         return train, dev
 
-    def initial_model(self, bundle: Bundle, args: TaskArguments) -> Bundle:
+    def initial_model(self, bundle: Bundle, train: Dataset[AnExample], args: TaskArguments) -> Bundle:
         """The model that training begins from."""
         return bundle
 

@@ -29,6 +29,7 @@ from larvatus.tasks.embed.mining import anchors_and_candidates, as_pairs, neares
 from larvatus.tasks.embed.options import FITTING, SentenceOptions, choose_loss
 from larvatus.tasks.embed.reader import read_sentences
 from larvatus.tasks.embed.results import EmbeddedText, SparseText, TokenVectorText, embedded_text
+from larvatus.tasks.embed.sparse_start import with_sparse_start
 from larvatus.tasks.embed.teacher import TeacherVectors, load_teacher, teacher_vectors
 from larvatus.tasks.embed.validation import SentenceValidation
 from larvatus.tasks.embed.vector_kinds import describe_loss, text_head
@@ -74,9 +75,14 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
     def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
         return {"anchor", "positive"} <= set(columns)
 
-    def initial_model(self, bundle: Bundle, args: TaskArguments) -> Bundle:
-        """With its sentence adapter merged, if it has one: what it knows of texts already is not learned again."""
-        if bundle.adapter is None or self.options(args).vectors in ("late", "sparse"):
+    def initial_model(self, bundle: Bundle, train: Dataset[SentenceExample], args: TaskArguments) -> Bundle:
+        """With its sentence adapter merged, if it has one, and for sparse vectors with logits that begin sparse."""
+        kind = self.options(args).vectors
+        if kind == "sparse" and self.head_in(bundle) is None and "masked-lm" in bundle.network.objectives:
+            bundle, lower = with_sparse_start(bundle, train.examples, args.scoring)
+            if lower:
+                args.say(f"masked-LM bias lowered by {lower:.2f}, so that training begins with sparse vectors")
+        if bundle.adapter is None or kind in ("late", "sparse"):
             return bundle
         args.say("training begins with the model's sentence adapter, merged into its weights")
         return sentence_bundle(bundle)

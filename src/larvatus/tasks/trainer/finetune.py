@@ -118,7 +118,7 @@ def finetune_on_split(
     task: AnyTask, bundle: Bundle, train: Dataset[Any], dev: Dataset[Any] | None, args: FineTuneArguments
 ) -> FineTuneResult:
     """Fine-tune on training and validation examples that were checked and split before."""
-    bundle = task.initial_model(with_delimiters(bundle), args)
+    bundle = task.initial_model(with_delimiters(bundle), train, args)
     config = with_lm_weight(args.config, bundle, task)
     data = task.prepare(bundle, train, dev, args)
     config = config.with_defaults(task.defaults, len(train), linear=task.is_linear(data.head))
