@@ -36,10 +36,10 @@ from larvatus.core.tables import Table
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection, read_collection
 from larvatus.evaluation.compare.word_similarity import SimilarityOptions, evaluate_scws
 from larvatus.evaluation.retrieval import score_rankings
-from larvatus.evaluation.vectors.classification import LabelledTexts, classification_metrics, sample_shots
+from larvatus.evaluation.vectors.classification import LabelledSample, classification_metrics, sample_shots
 from larvatus.evaluation.vectors.ranking import rank_by_vectors, rank_by_words
 from larvatus.evaluation.vectors.similarity import similarity_metrics
-from larvatus.evaluation.vectors.text_vectors import TextVectors, embed_distinct, tf_idf
+from larvatus.evaluation.vectors.text_vectors import VectorTable, embed_distinct, tf_idf
 from larvatus.metrics.bootstrap import Interval, bootstrap
 from larvatus.metrics.clusters import mean_of_sums, mean_rows
 from larvatus.metrics.correlation import spearman_interval
@@ -54,7 +54,7 @@ Pairs = tuple[list[str], list[str], list[float]]
 class Column:
     title: str
     texts: Sequence[str]
-    score: Callable[[TextVectors], Interval]
+    score: Callable[[VectorTable], Interval]
     words: Callable[[], Interval] | None = None
     """BM25, which ranks only."""
     notes: Sequence[str] = ()
@@ -88,7 +88,7 @@ def sts(data: Path) -> Column:
     pairs = [pair for first, second, _ in years for pair in zip(first, second, strict=True)]
     shared = np.mean([a.casefold() in seen or b.casefold() in seen for a, b in pairs])
 
-    def score(vectors: TextVectors) -> Interval:
+    def score(vectors: VectorTable) -> Interval:
         parts = [similarity_metrics(vectors.cosines(a, b), scores, samples=200)["spearman"] for a, b, scores in years]
         value = float(np.mean([part.value for part in parts]))
         half = 1.96 * math.sqrt(sum(part.deviation**2 for part in parts)) / len(parts)
@@ -139,7 +139,7 @@ def cisi(data: Path) -> Column:
 
 def banking(data: Path) -> Column:
     train, test = (
-        LabelledTexts([row[1] for row in rows], [row[0] for row in rows])
+        LabelledSample([row[1] for row in rows], [row[0] for row in rows])
         for rows in (list(lines(data / f"classify/banking77.{part}.tsv.xz")) for part in ("train", "test"))
     )
     draws = [train.at(sample_shots(train.labels, shots=SHOTS, seed=seed)) for seed in range(DRAWS)]

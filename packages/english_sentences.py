@@ -10,7 +10,7 @@ has a fixed number of tokens and sequences, filled up with empty ones, so that t
 batches are of near neighbours: groups of one k-means cluster of the teacher's vectors. Up to four texts of a group are
 in a batch, and each epoch takes half of the texts over 80 tokens.
 
-Needs a GPU; one H200 makes 9 steps a second. `--continue-from` begins with the tensors of an earlier run.
+For a GPU; on a CPU only a few steps are practical. `--continue-from` begins with the tensors of an earlier run.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_the_loss_is_its_equation() -> None:
 
 
 @pytest.mark.proof
-def test_it_learns_the_teacher_and_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_steps_come_nearer_to_the_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few steps on a CPU: vectors come nearer to those of the teacher, which is the model with its own adapter."""
     words = re.findall(r"\w+", "the river bank was wide and the water deep so that nobody could swim in it")
     generator = random.Random(0)

@@ -20,14 +20,14 @@ from larvatus.evaluation.retrieval import score_ranking
 from larvatus.evaluation.vectors.classification import sample_shots
 from larvatus.evaluation.vectors.evaluate import VectorRequest, evaluate_vectors
 from larvatus.evaluation.vectors.ranking import rank_by_vectors
-from larvatus.evaluation.vectors.text_vectors import TextVectors, embed_distinct, tf_idf
+from larvatus.evaluation.vectors.text_vectors import VectorTable, embed_distinct, tf_idf
 
 WORDS = ["river", "bank", "town", "water", "deep", "wide", "money", "loan", "rate", "credit", "house", "street"]
 TOPICS = {"water": WORDS[:6], "money": WORDS[5:]}
 
 
 class Bag:
-    """A stand-in for a model: sums of random vectors of words, with an offset as real encoders have."""
+    """A fake model: sums of random vectors of words, with an offset as real encoders have."""
 
     def __init__(self):
         random = np.random.default_rng(0)
@@ -161,7 +161,7 @@ def test_retrieval_ranks_all_documents_by_cosine():
 
 def test_tied_documents_are_ordered_as_trec_eval_orders_them():
     made = RetrievalCollection({"a": "x", "c": "x", "b": "x"}, {"q": "y"}, {"q": {"a": 1.0}})
-    same = TextVectors({"x": 0, "y": 1}, np.ones((2, 1), np.float32))
+    same = VectorTable({"x": 0, "y": 1}, np.ones((2, 1), np.float32))
     assert rank_by_vectors(same, made) == {"q": ["c", "b", "a"]}
     assert rank_by_vectors(same, made, depth=2) == {"q": ["c", "b"]}
 
@@ -169,7 +169,7 @@ def test_tied_documents_are_ordered_as_trec_eval_orders_them():
 def test_sparse_and_dense_vectors_give_the_same_similarities():
     texts = [text for text, _ in sentences(8)]
     sparse = tf_idf(texts)
-    dense = TextVectors(sparse.rows, sparse.matrix.toarray())
+    dense = VectorTable(sparse.rows, sparse.matrix.toarray())
     assert np.stack(list(sparse.similarities(texts[:3], texts))) == pytest.approx(
         np.stack(list(dense.similarities(texts[:3], texts)))
     )

@@ -26,7 +26,7 @@ from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.interfaces import api
 from larvatus.interfaces.api.evaluating import HeldOutSettings
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
-from larvatus.interfaces.api.vector_evaluation import VectorSettings
+from larvatus.interfaces.api.vector_evaluation import VectorEvaluationSettings
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.generation.settings import GenerateSettings
 from larvatus.tasks.inputs import PredictOptions
@@ -176,7 +176,7 @@ def special() -> dict[str, Function]:
     return {
         "EvaluateKeywords": ((EvaluationSettings,), True, frozenset()),
         "EvaluateTextKeywords": ((TextSettings, HeldOutSettings), False, frozenset()),
-        "EvaluateVectorsKeywords": ((VectorSettings,), True, frozenset({"vectors"})),
+        "EvaluateVectorsKeywords": ((VectorEvaluationSettings,), True, frozenset({"vectors"})),
     }
 
 

@@ -21,7 +21,7 @@ from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.rng import stream
 from larvatus.data.labelled.records import Dataset, TextExample
-from larvatus.evaluation.vectors.text_vectors import TextVectors, scikit_learn
+from larvatus.evaluation.vectors.text_vectors import VectorTable, scikit_learn
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.clusters import crossed_mean
 
@@ -30,14 +30,14 @@ PENALTY, STEPS = 1.0, 1_000
 
 
 @dataclass(frozen=True)
-class LabelledTexts:
+class LabelledSample:
     """Texts with a class each."""
 
     texts: Sequence[str]
     labels: Sequence[str]
 
     @classmethod
-    def of(cls, data: Dataset[TextExample]) -> LabelledTexts:
+    def of(cls, data: Dataset[TextExample]) -> LabelledSample:
         """The texts of examples; pairs are refused."""
         for example in data:
             if example.pair is not None:
@@ -46,13 +46,13 @@ class LabelledTexts:
                 )
         return cls([example.text for example in data], [str(example.label) for example in data])
 
-    def at(self, places: Ints) -> LabelledTexts:
+    def at(self, places: Ints) -> LabelledSample:
         """Some of them."""
-        return LabelledTexts([self.texts[place] for place in places], [self.labels[place] for place in places])
+        return LabelledSample([self.texts[place] for place in places], [self.labels[place] for place in places])
 
 
 def classification_metrics(
-    vectors: TextVectors, draws: Sequence[LabelledTexts], test: LabelledTexts, *, samples: int = 1000
+    vectors: VectorTable, draws: Sequence[LabelledSample], test: LabelledSample, *, samples: int = 1000
 ) -> dict[str, Interval]:
     """Accuracy over draws and test examples.
 

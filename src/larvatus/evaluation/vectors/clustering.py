@@ -28,7 +28,8 @@ def clustering_metrics(vectors: Any, labels: Sequence[str], *, draws: int) -> di
                         f"of {len(labels)} documents")  # fmt: skip
     means = scikit_learn("cluster").MiniBatchKMeans
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # equal vectors give fewer clusters, which the score shows
+        # equal vectors give fewer clusters than labels, which the score shows
+        warnings.simplefilter("ignore", scikit_learn("exceptions").ConvergenceWarning)
         clusterings = [
             means(n_clusters=classes, batch_size=BATCH, n_init="auto", random_state=seed).fit_predict(vectors)
             for seed in range(draws)

@@ -27,7 +27,7 @@ from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.records import Dataset, Kind, TextExample
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection, read_collection
 from larvatus.evaluation.retrieval import score_rankings
-from larvatus.evaluation.vectors.classification import LabelledTexts, classification_metrics, sample_shots
+from larvatus.evaluation.vectors.classification import LabelledSample, classification_metrics, sample_shots
 from larvatus.evaluation.vectors.clustering import clustering_metrics
 from larvatus.evaluation.vectors.ranking import rank_by_vectors, rank_by_words
 from larvatus.evaluation.vectors.results import Metrics, VectorEvaluation
@@ -37,7 +37,7 @@ from larvatus.evaluation.vectors.text_vectors import (
     MODEL,
     TF_IDF,
     Embeds,
-    TextVectors,
+    VectorTable,
     embed_distinct,
     tf_idf,
 )
@@ -77,7 +77,7 @@ class _Measurement:
     unit: str
     how: str
     texts: Sequence[str]
-    score: Callable[[TextVectors], Metrics]
+    score: Callable[[VectorTable], Metrics]
     words: Callable[[], Metrics] | None = None
     """Metrics of BM25."""
 
@@ -175,8 +175,8 @@ def _matching(request: VectorRequest) -> _Measurement:
 
 
 def _classification(request: VectorRequest) -> _Measurement:
-    train = LabelledTexts.of(sampled := request.examples(request.train, "multi-class"))
-    test = LabelledTexts.of(data := request.examples(request.data, "multi-class"))
+    train = LabelledSample.of(sampled := request.examples(request.train, "multi-class"))
+    test = LabelledSample.of(data := request.examples(request.data, "multi-class"))
     draws = [train.at(sample_shots(train.labels, shots=request.shots, seed=seed)) for seed in range(request.draws)]
     shared = len(set(test.texts) & set(train.texts))
     largest = max(Counter(test.labels).values()) / len(test.labels)
@@ -197,7 +197,7 @@ def _classification(request: VectorRequest) -> _Measurement:
 
 def _clustering(request: VectorRequest) -> _Measurement:
     data = request.examples(request.data, "multi-class")
-    texts, labels = (given := LabelledTexts.of(data)).texts, given.labels
+    texts, labels = (given := LabelledSample.of(data)).texts, given.labels
     return _Measurement(
         data.source,
         "documents and seeds",

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from larvatus.core.arrays import Doubles, Floats
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection
 from larvatus.evaluation.retrieval import DEPTH
-from larvatus.evaluation.vectors.text_vectors import TextVectors
+from larvatus.evaluation.vectors.text_vectors import VectorTable
 from larvatus.inference.search.lexical import LexicalIndex, write_lexical
 from larvatus.metrics.ranking import trec_order
 
@@ -25,7 +25,7 @@ Rankings = dict[str, list[str]]
 """Query to documents, best first."""
 
 
-def rank_by_vectors(vectors: TextVectors, collection: RetrievalCollection, *, depth: int = DEPTH) -> Rankings:
+def rank_by_vectors(vectors: VectorTable, collection: RetrievalCollection, *, depth: int = DEPTH) -> Rankings:
     """The `depth` documents of each judged query with the highest cosines."""
     queries = [collection.queries[query] for query in collection.judged]
     return _ranked(vectors.similarities(queries, list(collection.documents.values())), collection, depth)

@@ -35,7 +35,7 @@ class Embeds(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class TextVectors:
+class VectorTable:
     """Vectors of length 1 by text; a text without a vector, such as one without known words, has zeros."""
 
     rows: Mapping[str, int]
@@ -63,7 +63,7 @@ class TextVectors:
 
 def embed_distinct(
     model: Embeds, texts: Iterable[str], *, progress: Callable[[int], None] = lambda done: None
-) -> TextVectors:
+) -> VectorTable:
     """Unit vectors of a model, each distinct text once; `progress` gets how many are computed."""
     distinct = sorted(dict.fromkeys(texts), key=len, reverse=True)
     if not distinct:
@@ -77,10 +77,10 @@ def embed_distinct(
     if len(bad):
         raise DataError(f"the vector of {distinct[bad[0]]!r:.80} is not finite; the model's weights may be damaged")
     lengths = np.linalg.norm(matrix_UD, axis=1, keepdims=True)
-    return TextVectors(_numbered(distinct), matrix_UD / np.maximum(lengths, 1e-12))
+    return VectorTable(_numbered(distinct), matrix_UD / np.maximum(lengths, 1e-12))
 
 
-def tf_idf(texts: Iterable[str]) -> TextVectors:
+def tf_idf(texts: Iterable[str]) -> VectorTable:
     """TF-IDF of words, with the document frequencies of the texts themselves; no labels are seen."""
     distinct = list(dict.fromkeys(texts))
     words = scikit_learn("feature_extraction.text").TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
@@ -88,7 +88,7 @@ def tf_idf(texts: Iterable[str]) -> TextVectors:
         matrix = words.fit_transform(distinct)
     except ValueError as fault:  # an empty vocabulary
         raise DataError(f"TF-IDF finds no words in the texts ({fault}); leave baselines out") from fault
-    return TextVectors(_numbered(distinct), matrix.tocsr())
+    return VectorTable(_numbered(distinct), matrix.tocsr())
 
 
 def scikit_learn(module: str) -> Any:

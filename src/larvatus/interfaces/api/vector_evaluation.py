@@ -23,7 +23,7 @@ from larvatus.interfaces.settings import read_settings
 from larvatus.tasks.registry import parse_file_options
 
 
-class VectorSettings(Settings):
+class VectorEvaluationSettings(Settings):
     """What vectors are measured by."""
 
     vectors: VectorKind | None = None
@@ -47,14 +47,14 @@ def evaluate_model_vectors(
 ) -> VectorEvaluation:
     """Measure vectors from the keywords of `evaluate`; `train` may be anything that holds examples."""
     others = {name: value for name, value in settings.items() if name != "train"}
-    (chosen,) = read_settings(others, VectorSettings, function="evaluate")
+    (chosen,) = read_settings(others, VectorEvaluationSettings, function="evaluate")
     return run_vector_evaluation(model, data, chosen, train=settings.get("train"), columns=columns, errors=errors)
 
 
 def run_vector_evaluation(
     model: Model,
     data: Examples,
-    chosen: VectorSettings,
+    chosen: VectorEvaluationSettings,
     *,
     train: Examples | None,
     columns: Mapping[str, Any],

@@ -16,12 +16,12 @@ from larvatus.core.flags import Flag
 from larvatus.data.bulk.row_files import row_file
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.task_settings import EvaluationSettings
-from larvatus.interfaces.api.vector_evaluation import VectorSettings, run_vector_evaluation
+from larvatus.interfaces.api.vector_evaluation import VectorEvaluationSettings, run_vector_evaluation
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.interfaces.cli.tables import print_json, show_part, wide_console
 
 
-class VectorFlags(VectorSettings):
+class VectorFlags(VectorEvaluationSettings):
     """What vectors are measured by, and the training examples."""
 
     train: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
@@ -54,8 +54,8 @@ def measure_vectors(work: _Work, flags: VectorFlags) -> None:
     request = work.request
     if len(request.models) != 1 or not request.data:
         raise UsageError("vectors of one model are measured on files: name one directory, and --data FILE")
-    fields = {name: getattr(flags, name) for name in VectorSettings.__struct_fields__}
-    chosen = VectorSettings(**{**fields, "samples": work.chosen.samples})
+    fields = {name: getattr(flags, name) for name in VectorEvaluationSettings.__struct_fields__}
+    chosen = VectorEvaluationSettings(**{**fields, "samples": work.chosen.samples})
     loaded = work.machine.load(str(request.models[0]))
     with ProgressReporter("vectors") as progress:
         result = run_vector_evaluation(

@@ -208,8 +208,8 @@ class _Written:
         return {**config, "dtype": str(dtype).removeprefix("torch.")} if "dtype" in config else config
 
     def tensors(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        beside = (*self.layout.tasks.separate, *sentence_modules.PREFIXES)
-        ours = {name: tensor for name, tensor in self._kept().items() if not name.startswith(beside)}
+        in_other_files = (*self.layout.tasks.separate, *sentence_modules.PREFIXES)
+        ours = {name: tensor for name, tensor in self._kept().items() if not name.startswith(in_other_files)}
         theirs = to_huggingface(self.layout, ours)
         if not dtype.is_floating_point:
             return int8_file.quantise_tensors(theirs)

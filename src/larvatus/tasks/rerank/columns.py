@@ -57,7 +57,7 @@ class RelevanceColumns:
     form: Form
     query: str
     passage: str | None = None
-    """Of a passage, or of a list of them."""
+    """Column of a passage, or of a list of passages."""
     label: str | None = None
     positives: tuple[str, ...] = ()
     negatives: tuple[str, ...] = ()
