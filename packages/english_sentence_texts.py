@@ -4,9 +4,10 @@
 
 A line is a group, `["Paris", "Paris is the capital …", …]`: a document's title, paragraphs and sentences with keywords
 and edited sentences; turns of talk; a paper's title and abstract; a question and its answer; a sentence and its
-halves; made-up sentences about scenes and headlines that differ in a word or two (`english_scenes.toml`). No labels are
-read. Licences of the files under DATA: CC BY-SA (Wikipedia, podcasts, dialogues, WikiSplit, questions on news and
-Reddit), CC BY (textbooks, stories, papers, medical questions), MIT (chat), public domain (novels).
+halves; made-up sentences about scenes and headlines that differ in a word or two (`english_scenes.toml`), and made-up
+requests of customers (`english_requests.toml`). No labels are read. Licences of the files under DATA: CC BY-SA
+(Wikipedia, podcasts, dialogues, WikiSplit, questions on news and Reddit), CC BY (textbooks, stories, papers, medical
+questions), MIT (chat), public domain (novels).
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ class Scenes:
         for _ in range(self.random.randrange(2, 6)):
             other = kind if self.random.random() < 0.75 else self.random.randrange(4)
             group.append(self._headline(other, country if self.random.random() < 0.7 else self.pick("countries")))
-        return group
+        return [*group, self._lead(group[0], country)]
 
     def _scene(self) -> tuple[str, str, str, str]:
         verb = self.random.choice(list(self.verbs))
@@ -217,6 +218,41 @@ class Scenes:
         )[kind]
         return text[0].upper() + text[1:]
 
+    def _lead(self, headline: str, country: str) -> str:
+        """The first sentence of the article."""
+        agency, day = self.random.choice(("Reuters", "AP", "AFP")), self.random.choice(("Monday", "Tuesday", "Friday"))
+        begin = f"{country.upper()} ({agency}) - " if self.random.random() < 0.5 else f"{agency} - "
+        return f"{begin}{headline} on {day}, {self.pick('offices')} officials said, after {self.pick('topics')}."
+
+
+class Requests:
+    """Made-up requests of customers: aims in several wordings, about the things of many services."""
+
+    def __init__(self, path: Path, random_: random.Random) -> None:
+        words: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        self.services = {name: items.split("|") for name, items in words.pop("services").items()}
+        self.aims = [aim["say"].split("|") for aim in words.pop("aims")]
+        self.words = {name: listed.split("|") for name, listed in words.items()}
+        self.random = random_
+
+    def group(self) -> list[str]:
+        """Wordings of an aim about one thing, the same aim about another thing, and another aim about that thing."""
+        random_ = self.random
+        service = random_.choice(list(self.services))
+        item, other = random_.choice(self.services[service]), random_.choice(self.services[service])
+        aim = random_.choice(self.aims)
+        texts = random_.sample(aim, random_.randint(2, min(4, len(aim))))
+        changed = [(random_.choice(aim), other), (random_.choice(random_.choice(self.aims)), item)]
+        return [self._said(text, thing, service) for text, thing in [*((text, item) for text in texts), *changed]]
+
+    def _said(self, text: str, item: str, service: str) -> str:
+        random_, picked = self.random, {name: self.random.choice(listed) for name, listed in self.words.items()}
+        text = text.format(item=item, service=service, **picked)
+        if before := picked["before"]:
+            text = before + (text if text.startswith("I ") else text[0].lower() + text[1:])
+        text += picked["after"] if text.endswith((".", "?")) else random_.choice(("", "", ".", "!"))
+        return text.lower() if random_.random() < 0.15 else text
+
 
 def groups(data: Path, seed: int) -> Iterator[list[str]]:
     """All groups; one sentence in five comes edited as well."""
@@ -228,6 +264,8 @@ def groups(data: Path, seed: int) -> Iterator[list[str]]:
     scenes = Scenes(Path(__file__).with_name("english_scenes.toml"), random_)
     yield from (scenes.scene_group() for _ in range(26_000))
     yield from (scenes.headline_group() for _ in range(12_000))
+    requests = Requests(Path(__file__).with_name("english_requests.toml"), random_)
+    yield from (requests.group() for _ in range(30_000))
 
 
 def main() -> None:

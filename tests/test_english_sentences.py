@@ -58,6 +58,16 @@ def test_scenes_of_a_group_share_words() -> None:
         assert all(words[0] & other for other in words[1:]), group
 
 
+def test_requests_are_filled_in_and_those_of_a_group_share_a_thing_or_an_aim() -> None:
+    requests = READ["Requests"](PACKAGES / "english_requests.toml", random.Random(2))
+    for group in (requests.group() for _ in range(300)):
+        assert len(group) >= 4
+        assert not [text for text in group if re.search("[{}|]", text)], group
+    assert min(map(len, requests.aims)) > 1  # wordings that can be paired
+    for service, items in requests.services.items():
+        assert all(items), service
+
+
 @given(st.lists(st.integers(1, 60), min_size=40, max_size=80), st.integers(0, 5))
 def test_a_batch_has_its_texts_and_a_fixed_size(lengths: list[int], seed: int) -> None:
     sizes = np.array(lengths)

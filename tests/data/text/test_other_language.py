@@ -22,6 +22,7 @@ ENGLISH = (
     "He did not come back to the town in the morning.",
     "When Svyatoslav looked out, the river was not there.",
     "THE OLD HOUSE BY THE RIVER WAS QUIET.",
+    "Children Of The Town Asked What To Do With The Old House",
 )
 FOREIGN = (
     "Das kleine Mädchen ging jeden Tag durch den dunklen Wald zur Großmutter.",
@@ -38,13 +39,14 @@ def tokenizer(request) -> Tokenizer:
 
 def test_other_languages_and_scripts_look_foreign_and_english_with_a_name_does_not(tokenizer):
     assert [looks_foreign(text, tokenizer) for text in FOREIGN] == [True] * 3
-    assert [looks_foreign(text, tokenizer) for text in ENGLISH] == [False] * 4
+    assert [looks_foreign(text, tokenizer) for text in ENGLISH] == [False] * 5
+    assert looks_foreign("Das Kleine Mädchen Ging Jeden Tag Durch Den Dunklen Wald", tokenizer)
     assert not looks_foreign("Das Haus", tokenizer)  # too short to say
     assert not looks_foreign("1984 + 17 = 2001 !", tokenizer)
 
 
 def test_a_call_warns_once_and_one_odd_text_among_many_is_no_reason(tokenizer):
-    with pytest.warns(OtherLanguageWarning, match="3 of 7 texts look foreign") as told:
+    with pytest.warns(OtherLanguageWarning, match="3 of 8 texts look foreign") as told:
         warn_of_other_language([*ENGLISH, *FOREIGN], tokenizer)
     assert len(told) == 1
     with warnings.catch_warnings():

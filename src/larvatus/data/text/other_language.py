@@ -36,6 +36,8 @@ FEWEST_TOKENS = 1_000_000
 """Fewest tokens that the counts must cover."""
 MOST_TEXTS, MOST_CHARACTERS = 64, 1_000
 """Most texts of a call that are inspected, which costs milliseconds."""
+HEADLINE = 0.6
+"""Share of capitalised words from which a text is judged in lower case as well: a headline or title."""
 WARNED_SHARE = 0.1
 """Share of foreign-looking texts from which a call warns."""
 MARKS = re.compile("|".join(map(re.escape, (*WELL_KNOWN["mask"], "*"))))
@@ -112,7 +114,17 @@ def _foreign(texts: Sequence[str], tokenizer: Tokenizer) -> list[bool]:
     if statistics is None:
         return [False] * len(texts)
     plain = [MARKS.sub(" ", text[:MOST_CHARACTERS]) for text in texts]
-    return [_is_foreign(alignment, statistics) for alignment in tokenizer.encode_many(plain)]
+    strange = [_is_foreign(alignment, statistics) for alignment in tokenizer.encode_many(plain)]
+    headlines = [n for n, text in enumerate(plain) if strange[n] and _is_headline(text)]
+    for n, alignment in zip(headlines, tokenizer.encode_many([plain[n].lower() for n in headlines]), strict=True):
+        strange[n] = _is_foreign(alignment, statistics)
+    return strange
+
+
+def _is_headline(text: str) -> bool:
+    """Whether Most Words Are Written Like This, which makes common words rare."""
+    capitals = [word[0].isupper() for word in text.split() if word[0].isalpha()]
+    return sum(capitals) > HEADLINE * len(capitals)
 
 
 def _is_foreign(alignment: Alignment, statistics: TokenStatistics) -> bool:

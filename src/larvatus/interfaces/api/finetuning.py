@@ -54,10 +54,10 @@ def finetune(
     quiet: bool = False,
     **settings: Unpack[FinetuneKeywords],
 ) -> FineTunedModel:
-    """Fine-tune a model to `classify` texts, `tag` words, find nested `spans`, `answer` questions, `choose`, `prompt`.
+    """Fine-tune a model to classify texts, tag words, find nested spans, answer questions, embed texts, and more.
 
     Args:
-        task: `classify`, `tag`, `spans`, `answer`, `choose`, `prompt` or `write`.
+        task: `classify`, `tag`, `spans`, `answer`, `choose`, `prompt`, `write`, `embed` or `rerank`.
         model: A model directory, a hub name, or a loaded model. None: the English model that comes with
             Larvatus, where it is installed.
         train: Labelled examples: files (columns are guessed), a DataFrame, an Arrow table, a `datasets` object, a dict
