@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
@@ -30,7 +29,13 @@ from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.evaluation import HeldOutScores, evaluate, evaluate_held_out, held_out_batches
+from larvatus.training.pretraining.evaluation import (
+    HeldOutScores,
+    evaluate,
+    evaluate_held_out,
+    held_out_batches,
+    network_part,
+)
 from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.prepare import TextDomain
 
@@ -125,19 +130,10 @@ def word_loss(
             words += hidden_words(batch)
             yield batch
 
-    score = evaluate(_masked_lm_alone(model), counted(), runtime=runtime, limit=length).scores[MASKED_LM]
-    return score.loss * score.count / max(words, 1)
-
-
-def _masked_lm_alone(model: Network) -> Network:
-    """The same weights with one head: the others may want targets that hidden words do not give."""
     filler = model.filler or model
-    alone = Network.__new__(Network)
-    nn.Module.__init__(alone)
-    alone.encoder = filler.encoder
-    alone.objectives = nn.ModuleDict({MASKED_LM: filler.objectives[MASKED_LM]})
-    alone.generator = None
-    return alone.train(model.training)
+    part = network_part(filler, {MASKED_LM: filler.objectives[MASKED_LM]})  # other heads need other targets
+    score = evaluate(part, counted(), runtime=runtime, limit=length).scores[MASKED_LM]
+    return score.loss * score.count / max(words, 1)
 
 
 def hidden_words(batch: TrainingBatch[Ints]) -> int:

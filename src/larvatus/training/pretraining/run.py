@@ -45,6 +45,7 @@ from larvatus.training.pretraining.checkpoint import (
     Progress,
     check_run_directory,
     check_same_run,
+    newest_checkpoint,
     open_checkpoints,
     restore,
     save_checkpoint,
@@ -266,7 +267,7 @@ class PretrainingRun:
 
     def _back(self) -> Progress | None:
         """Weights and moments of the newest checkpoint, and how far it had come."""
-        checkpoint = open_checkpoints(self.job.out, self.reporter.warn).newest()
+        checkpoint = newest_checkpoint(self.job.out, self.reporter.warn)
         if checkpoint is None:
             return None
         restore(checkpoint, self.model, self.optimizer)
