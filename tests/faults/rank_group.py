@@ -28,6 +28,7 @@ from larvatus.core.errors import DataError
 from larvatus.data.corpus import Corpus
 from larvatus.models.network import Network
 from larvatus.training.engine import rank_activity, watchdog
+from larvatus.training.engine.parallel import ReplicatedGradients
 from larvatus.training.engine.step import MicrobatchLoss, Update
 from larvatus.training.pretraining import loop
 from larvatus.training.pretraining.loop import Pretraining
@@ -87,19 +88,24 @@ def misbehave(act: str, at: int) -> None:
 def notice_soon(act: str, at: int) -> None:
     """From that step on this rank gives up a rank that is stopped, or hangs, after 3 s instead of 15 or 30.
 
-    Before it nothing is hurried: on a busy machine ranks may take long to start.
+    Before it nothing is hurried: on a busy machine ranks may take long to start, and this one long to compute.
     """
-    call = Update.__call__
+    call, finish, reached = Update.__call__, ReplicatedGradients.finish, set[int]()
 
     def closely(update: Update, split: Any, share: Any, *, step: int, **more: Any) -> Any:
+        reached.add(step)
         watch = rank_activity._current
         if step == at and act == "stop" and watch is not None:
             watch.timeout_s /= 5
-        if step == at and act == "hang":
-            watchdog.STUCK_FACTOR /= 10  # type: ignore[assignment]
         return call(update, split, share, step=step, **more)
 
+    def waiting(gradients: ReplicatedGradients, *, failed: bool) -> bool:
+        if at in reached and act == "hang":
+            watchdog.STUCK_FACTOR = 0.2  # type: ignore[assignment]
+        return finish(gradients, failed=failed)
+
     Update.__call__ = closely  # type: ignore[method-assign]
+    ReplicatedGradients.finish = waiting  # type: ignore[method-assign]
 
 
 def spoil(at: int) -> None:

@@ -110,6 +110,15 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     return f"; there are: {', '.join(known)}" if known else ""
 
 
+def first_line(fault: BaseException) -> str:
+    """The first line of an error's message, or its type if it has none.
+
+    >>> first_line(OSError("no route\\nto the host")), first_line(TimeoutError())
+    ('no route', 'TimeoutError')
+    """
+    return (str(fault).strip().splitlines() or [type(fault).__name__])[0]
+
+
 def printable(text: str) -> str:
     r"""Text on one line with nothing that a terminal would obey: ``a\nb`` for a newline, ``\x1b`` for an escape.
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from larvatus.training.engine.heartbeat import STEP, WAITING, Heartbeat, ProcessLocation, blocking_ranks
 from larvatus.training.engine.launch import Rendezvous, join_store
+from larvatus.training.engine.watchdog import Heartbeat, ProcessLocation, blocking_ranks
 from larvatus.training.pretraining.loop import SpikeDetector
 
 
@@ -52,18 +52,21 @@ def test_who_does_not_come_is_named() -> None:
 def test_who_holds_up_the_others() -> None:
     where = ProcessLocation(host="a", machine="", pid=1)
 
-    def state(step: int, doing: str, still: float = 9.0) -> Heartbeat:
-        return Heartbeat(where=where, step=step, doing=doing, still=still)
+    def computes(step: int, *, still: float = 9.0) -> Heartbeat:
+        return Heartbeat(where=where, step=step, still=still)
+
+    def waits(step: int) -> Heartbeat:
+        return Heartbeat(where=where, step=step, waiting=True, still=9.0)
 
     def names(*states: Heartbeat) -> list[int]:
         return sorted(blocking_ranks(dict(enumerate(states)), 5.0))
 
-    assert names(state(3, WAITING), state(3, STEP), state(3, WAITING)) == [1]
-    assert names(state(3, WAITING), state(2, WAITING)) == [1]  # a step behind
-    assert names(state(3, WAITING), state(3, WAITING)) == [0, 1]  # for each other
-    assert names(state(3, WAITING), state(3, STEP, still=1.0)) == []  # it computes
-    assert names(state(3, "saving"), state(3, WAITING)) == []  # which may take long
-    assert names(state(3, STEP)) == []  # nobody waits
+    assert names(waits(3), computes(3), waits(3)) == [1]
+    assert names(waits(3), waits(2)) == [1]  # a step behind
+    assert names(waits(3), waits(3)) == [0, 1]  # for each other
+    assert names(waits(3), computes(3, still=1.0)) == []
+    assert names(Heartbeat(where=where, step=3, doing="saving", still=9.0), waits(3)) == []  # which may take long
+    assert names(computes(3)) == []  # nobody waits
 
 
 def test_a_spike_is_five_times_the_usual_loss_and_counts_for_nothing() -> None:

@@ -21,12 +21,11 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 from larvatus.core.signals import signal_handlers
-from larvatus.training.engine.heartbeat import WAITING
 from larvatus.training.engine.reporter import MetricsLog
 from larvatus.training.engine.watchdog import RankWatchdog
 
@@ -35,41 +34,34 @@ _current: RankWatchdog | None = None
 
 
 @contextmanager
-def guarded_by(watch: RankWatchdog) -> Iterator[RankWatchdog]:
+def guarded_by(watchdog: RankWatchdog) -> Iterator[None]:
     """Watch the other ranks; what is raised inside is reported to them, or explained by their failure."""
     global _current
-    _current = watch
+    _current = watchdog
     try:
-        yield watch
+        yield
     except BaseException as fault:
         # torchrun sends SIGTERM to all as soon as one has failed, before they know which
         with signal_handlers(signal.SIG_IGN, signal.SIGTERM):
-            explained = watch.explained(fault)
-            watch.close(in_order=False)
+            explained = watchdog.explained(fault)
+            watchdog.close(in_order=False)
         if explained is fault:
             raise
         raise explained from fault
     else:
-        watch.close()
+        watchdog.close()
     finally:
         _current = None
 
 
-@contextmanager
-def waiting() -> Iterator[None]:
+def waiting() -> AbstractContextManager[None]:
     """Around what waits for other ranks."""
-    with busy(WAITING):
-        yield
+    return nullcontext() if _current is None else _current.doing()
 
 
-@contextmanager
-def busy(words: str) -> Iterator[None]:
-    """Around what one rank may do for long while others wait for it."""
-    if _current is None:
-        yield
-    else:
-        with _current.doing(words):
-            yield
+def busy(words: str) -> AbstractContextManager[None]:
+    """Around what may take long on one rank while others wait for it."""
+    return nullcontext() if _current is None else _current.doing(words)
 
 
 def at_step(step: int) -> None:
@@ -84,11 +76,6 @@ def steps_finished() -> None:
         _current.finished()
 
 
-def current_watchdog() -> RankWatchdog | None:
-    """The watch of this process, where it is one of several."""
-    return _current
-
-
 EVERY_S = 10.0
 """Between two records."""
 BEHIND = 1.5
@@ -98,15 +85,14 @@ BEHIND = 1.5
 @contextmanager
 def timed_compute(device: str) -> Iterator[None]:
     """Time this rank's own part of a step. On a CPU its clock already shows that."""
-    watch = current_watchdog()
-    if watch is None or not device.startswith("cuda"):
+    if _current is None or not device.startswith("cuda"):
         yield
         return
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     began.record()
     yield
     ended.record()
-    watch.computed(lambda: began.elapsed_time(ended) / 1000 if ended.query() else None)
+    _current.compute_seconds = lambda: began.elapsed_time(ended) / 1000 if ended.query() else None
 
 
 class StragglerReport:
@@ -118,17 +104,17 @@ class StragglerReport:
         self._named: int | None = None
 
     def look(self, step: int) -> None:
-        watch = current_watchdog()
-        if watch is None or time.monotonic() - self._looked < EVERY_S:
+        if _current is None or time.monotonic() - self._looked < EVERY_S:
             return
         self._looked = time.monotonic()
-        seconds = watch.seconds()
-        if len(seconds) < watch.count:  # not all have said anything yet
+        states = _current.known_states
+        seconds = {rank: state.busy for rank, state in states.items() if state.busy > 0}
+        if len(seconds) < _current.count:  # some have not finished two steps
             return
         slowest = max(seconds, key=lambda rank: seconds[rank])
         others = statistics.median(taken for rank, taken in seconds.items() if rank != slowest)
         behind = seconds[slowest] / max(others, 1e-9)
-        host = watch.host(slowest)
+        host = states[slowest].where.host
         values = {"slowest": slowest, "host": host, "seconds": round(seconds[slowest], 6), "others": round(others, 6)}
         each = {str(rank): round(taken, 6) for rank, taken in seconds.items()}
         self._metrics.write("ranks", step, {**values, "behind": round(behind, 3), "each": each})

@@ -34,7 +34,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from larvatus.core.errors import LarvatusError, UsageError
+from larvatus.core.errors import LarvatusError, UsageError, first_line
 from larvatus.core.run_identity import changed_fields
 from larvatus.core.version import VERSION
 from larvatus.models.nn.device import choose_device
@@ -115,10 +115,6 @@ class Ranks:
         return self.totals([number if self.main else 0])[0]
 
 
-def _first_line(fault: Exception) -> str:
-    return (str(fault).strip().splitlines() or [type(fault).__name__])[0]
-
-
 @contextmanager
 def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
     """Join the other processes where a launcher started several; a single process otherwise.
@@ -172,7 +168,7 @@ def _met(launched: Launch) -> Rendezvous:
 
 def _not_met(launched: Launch, fault: Exception) -> UsageError:
     address = f"{launched.address}:{launched.port}"
-    return UsageError(f"the {launched.count} processes did not meet at {address}: {_first_line(fault)}")
+    return UsageError(f"the {launched.count} processes did not meet at {address}: {first_line(fault)}")
 
 
 SHOWN = 4

@@ -20,9 +20,11 @@ from larvatus.models.recipes import Recipe
 class Throughput:
     """Tokens a second over the last steps, and the time left; pauses (evaluation, saving) do not count."""
 
-    def __init__(self, memory: float = 0.9) -> None:
-        self._memory = memory
-        self._then: float | None = time.monotonic()
+    SMOOTHING = 0.9
+    """Weight of the old value in the moving averages."""
+
+    def __init__(self) -> None:
+        self._then = time.monotonic()
         self._seconds: float | None = None
         self._tokens: float = 0.0
 
@@ -32,13 +34,12 @@ class Throughput:
     def per_second(self, tokens: int) -> float:
         """After a step of `tokens` tokens."""
         now = time.monotonic()
-        took = now - (self._then or now)
-        self._then = now
+        took, self._then = now - self._then, now
         if self._seconds is None:
             self._seconds, self._tokens = took, float(tokens)
         else:
-            self._seconds = self._memory * self._seconds + (1 - self._memory) * took
-            self._tokens = self._memory * self._tokens + (1 - self._memory) * tokens
+            self._seconds = self.SMOOTHING * self._seconds + (1 - self.SMOOTHING) * took
+            self._tokens = self.SMOOTHING * self._tokens + (1 - self.SMOOTHING) * tokens
         return self._tokens / max(self._seconds, 1e-9)
 
     def left(self, steps: int) -> str:

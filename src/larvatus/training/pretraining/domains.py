@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
@@ -28,8 +27,16 @@ from larvatus.data.corpus import Corpus
 from larvatus.data.corruption import WholeWordConfig
 from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe
+from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.evaluation import HeldOutScores, evaluate, evaluate_held_out, held_out_batches
+from larvatus.training.pretraining.evaluation import (
+    HeldOutScores,
+    evaluate,
+    evaluate_held_out,
+    held_out_batches,
+    network_part,
+)
+from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.prepare import TextDomain
 
 COMPARED_TOKENS = 131_072  # of each domain, before and after
@@ -80,6 +87,13 @@ class DomainComparison:
     def extended(self) -> bool:
         return any(domain.path != domain.before for domain in self.domains)
 
+    def measure_parent(self, job: PretrainingJob, model: Network) -> dict[str, DomainScores]:
+        """The model that a job continues from, in the vocabulary that it had; `model` is that of step 0."""
+        assert job.origin is not None
+        if self.extended:
+            model = job.origin.start(job.recipe, seed=job.seed).model.to(job.runtime.device)
+        return self.measure(model, before=True)
+
     def measure(self, model: Network, *, before: bool = False) -> dict[str, DomainScores]:
         """A model on every domain; `before`, in the vocabulary that it had."""
         measured = {}
@@ -116,19 +130,10 @@ def word_loss(
             words += hidden_words(batch)
             yield batch
 
-    score = evaluate(_masked_lm_alone(model), counted(), runtime=runtime, limit=length).scores[MASKED_LM]
-    return score.loss * score.count / max(words, 1)
-
-
-def _masked_lm_alone(model: Network) -> Network:
-    """The same weights with one head: the others may want targets that hidden words do not give."""
     filler = model.filler or model
-    alone = Network.__new__(Network)
-    nn.Module.__init__(alone)
-    alone.encoder = filler.encoder
-    alone.objectives = nn.ModuleDict({MASKED_LM: filler.objectives[MASKED_LM]})
-    alone.generator = None
-    return alone.train(model.training)
+    part = network_part(filler, {MASKED_LM: filler.objectives[MASKED_LM]})  # other heads need other targets
+    score = evaluate(part, counted(), runtime=runtime, limit=length).scores[MASKED_LM]
+    return score.loss * score.count / max(words, 1)
 
 
 def hidden_words(batch: TrainingBatch[Ints]) -> int:
@@ -159,8 +164,15 @@ def metric_records(rows: Sequence[DomainChange]) -> list[dict[str, Any]]:
     return [{"domain": row.domain, "objective": row.objective, **row.figures()} for row in rows]
 
 
-def domain_table(rows: Sequence[DomainChange], *, extended: bool) -> Table:
-    """For people."""
+def show_domains(rows: Sequence[DomainChange], comparison: DomainComparison, reporter: Reporter) -> None:
+    """Show the table, and what a reader of it must know."""
+    if rows:
+        reporter.show(_table(rows, extended=comparison.extended))
+    for line in _notes(comparison):
+        reporter.say(line)
+
+
+def _table(rows: Sequence[DomainChange], *, extended: bool) -> Table:
     names = ["loss", "accuracy", *(["nats a word"] if extended else [])]  # as `figures` calls them
     columns = [Column("domain", right=False), Column("objective", right=False)]
     for name in names:
@@ -174,8 +186,7 @@ def domain_table(rows: Sequence[DomainChange], *, extended: bool) -> Table:
     return Table(title="held out, before and after", columns=columns, rows=lines)
 
 
-def table_notes(comparison: DomainComparison) -> list[str]:
-    """What a reader of the table must know."""
+def _notes(comparison: DomainComparison) -> list[str]:
     lines = []
     if not any(domain.name == "old" for domain in comparison.domains):
         lines.append("what was forgotten is not seen here: give text of the old domain with --old PATH")

@@ -282,10 +282,14 @@ def measurable_network(model: Network, packing: PackingConfig, corruption: Corru
         return model
     if not kept and model.generator is not None:
         return measurable_network(model.generator, packing, corruption)
+    return network_part(model, kept, generator=model.generator)
+
+
+def network_part(model: Network, heads: Mapping[str, nn.Module], *, generator: Network | None = None) -> Network:
+    """The encoder of a model with some of its heads; weights are shared, not copied."""
     part = Network.__new__(Network)
     nn.Module.__init__(part)
-    part.encoder, part.generator = model.encoder, model.generator
-    part.objectives = nn.ModuleDict(kept)
+    part.encoder, part.objectives, part.generator = model.encoder, nn.ModuleDict(heads), generator
     return part.train(model.training)
 
 

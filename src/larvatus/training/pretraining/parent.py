@@ -1,7 +1,7 @@
 """Where a run that continues begins: the weights of a model directory, under the heads that a recipe wants.
 
-    origin = Origin.load(Path("bert-base"), out=Path("runs/mine"))
-    started = origin.start(recipe, seed=0)            # the encoder, and each head that both have: bit for bit
+    parent = ParentModel.load("bert-base", out=Path("runs/mine"))
+    started = parent.start(recipe, seed=0)            # the encoder, and each head that both have: bit for bit
     started.taken, started.new                        # ("masked-lm",), ("next-sentence",)
 
 With a longer vocabulary, each new piece starts as the mean of its old pieces, in every tensor that has a row for each

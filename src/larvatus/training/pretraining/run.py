@@ -45,19 +45,17 @@ from larvatus.training.pretraining.checkpoint import (
     Progress,
     check_run_directory,
     check_same_run,
+    newest_checkpoint,
     open_checkpoints,
     restore,
     save_checkpoint,
 )
 from larvatus.training.pretraining.domains import (
     COMPARED_TOKENS,
-    DomainChange,
     DomainComparison,
-    DomainScores,
     compare_domains,
-    domain_table,
     metric_records,
-    table_notes,
+    show_domains,
 )
 from larvatus.training.pretraining.evaluation import HeldOutScores, build_corruption, evaluate_held_out
 from larvatus.training.pretraining.job import PretrainingJob, agree_on_job
@@ -177,7 +175,7 @@ class PretrainingRun:
         job = self.job
         steps = None if job.resume else self._first_steps()  # refused at once where the budget has no room
         compared = job.origin is not None and self.ranks.main
-        before = self._measure_origin() if compared else {}
+        before = self.comparison.measure_parent(job, self.model) if compared else {}
         progress = self._begin(steps)
         check_ranks_agree(
             self.ranks, {**self._identity, "step": progress.step, "steps": progress.steps, "phase": progress.phase}
@@ -196,25 +194,8 @@ class PretrainingRun:
                 if (model := whole_model(self.model, job, self.ranks, self.tokenizer.size)) is not None:
                     self._ended().save(model, progress, results, rows)
         if compared:
-            self._show(rows)
+            show_domains(rows, self.comparison, self.reporter)
         return results
-
-    def _measure_origin(self) -> dict[str, DomainScores]:
-        """The model that the run continues from, as it was, in the vocabulary it had."""
-        job = self.job
-        assert job.origin is not None
-        if not self.comparison.extended:
-            return self.comparison.measure(self.model, before=True)
-        return self.comparison.measure(
-            job.origin.start(job.recipe, seed=job.seed).model.to(job.runtime.device), before=True
-        )
-
-    def _show(self, rows: list[DomainChange]) -> None:
-        """What was gained and what was forgotten."""
-        if rows:
-            self.reporter.show(domain_table(rows, extended=self.comparison.extended))
-        for line in table_notes(self.comparison):
-            self.reporter.say(line)
 
     def _announce(self) -> None:
         """Two lines before the work: what is read, what is trained."""
@@ -286,7 +267,7 @@ class PretrainingRun:
 
     def _back(self) -> Progress | None:
         """Weights and moments of the newest checkpoint, and how far it had come."""
-        checkpoint = open_checkpoints(self.job.out, self.reporter.warn).newest()
+        checkpoint = newest_checkpoint(self.job.out, self.reporter.warn)
         if checkpoint is None:
             return None
         restore(checkpoint, self.model, self.optimizer)
