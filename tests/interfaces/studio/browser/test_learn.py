@@ -60,9 +60,9 @@ def test_a_file_is_learnt_with_a_curve_and_the_result_is_tried(studio: Guarded) 
 
 def test_the_code_that_is_copied_teaches_too_and_a_training_can_be_stopped(studio: Guarded, served: Served) -> None:
     page = studio.open("learn", model="rivers", epochs=1, trained="head")
-    give(studio, "rain.csv", table(16))
+    give(studio, "rain.csv", table(80))
     page.get_by_role("button", name="Copy as Python").wait_for()
-    (served.folder / "rain.csv").write_bytes(table(16))
+    (served.folder / "rain.csv").write_bytes(table(80))
     run_python(studio.copied("Copy as Python"), served.folder)
     assert (served.folder / "runs" / "rain" / "README.md").is_file()
     page.get_by_label("Epochs").fill("1000")
