@@ -87,7 +87,7 @@ def test_11_stopped_and_resumed_as_processes_ends_bit_equal(prepared: Any, tmp_p
     """N + M steps at once, and N, a signal, M: weights, moments and losses, for several objectives."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     common: dict[str, Any] = {"recipe": recipe, "steps": 150}
-    assert subprocess.run(network(prepared, whole, **common), env=environment()).returncode == 0
+    assert warm.run(network(prepared, whole, **common), env=environment()).returncode == 0
     stopped(network(prepared, parts, "--resume", **common), signal.SIGTERM, parts / "metrics.jsonl")
     again = network(prepared, parts, "--resume", "--workers", 2, **common)
     assert warm.run(again, env=environment()).returncode == 0
@@ -119,7 +119,7 @@ def test_11_killed_at_any_moment_and_always_resumed_ends_bit_equal(tmp_path: Pat
         return [str(word) for word in (*words, "--steps", 60, "--save-every", 5, "--device", "cpu", "--resume")]
 
     began = time.monotonic()
-    assert subprocess.run(command(tmp_path / "whole"), env=environment(), capture_output=True).returncode == 0
+    assert warm.run(command(tmp_path / "whole"), env=environment(), capture_output=True).returncode == 0
     took = time.monotonic() - began
     draw = random.Random(7)
     for kill in range(11):

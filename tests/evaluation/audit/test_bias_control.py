@@ -86,7 +86,7 @@ def test_skewed_text_shows_in_pairs_blanks_templates_and_vectors_and_balanced_te
         corpus=tmp_path / "text.txt",
         out=tmp_path / "model",
         size="tiny",
-        steps=500,
+        steps=300,
         settings=SMALL,
         device="cpu",
     )

@@ -202,7 +202,7 @@ def test_exposure_rises_with_repeats_and_only_an_overtrained_model_knows_its_tex
     members, others = sentences(60, "members"), sentences(100, "others")
     canaries = draw_canaries(12, repeats=(0, 1, 4, 16), digits=3)
     planted = [canary.text for canary in canaries.canaries for _ in range(canary.repeats)]
-    knowing = made("overtrained", [*members, *planted], steps=450, hidden=64)
+    knowing = made("overtrained", [*members, *planted], steps=300, hidden=64)
     write_canaries(tmp_path, canaries)
     for name, texts in (("in", members), ("out", others)):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

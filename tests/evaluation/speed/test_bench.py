@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator
 from io import StringIO
@@ -17,6 +18,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from larvatus.core.errors import UsageError
+from larvatus.data.text.embedded import embedded_documents
 from larvatus.evaluation.speed.measure import silence_peers, why_no_training_peer
 from larvatus.evaluation.speed.model import BenchmarkModel, model_of_recipe
 from larvatus.evaluation.speed.plot import draw, draw_growth
@@ -189,8 +191,12 @@ def test_a_power_is_found_and_shown() -> None:
 
 
 @pytest.mark.proof
-def test_a_corpus_three_times_as_long_is_prepared() -> None:
-    small = BenchSettings(grow="corpus", size="tiny", largest=3)
+def test_a_corpus_three_times_as_long_is_prepared(tmp_path: Path) -> None:
+    documents = itertools.islice(embedded_documents("train"), 60)
+    (tmp_path / "text.txt").write_text("\n\n".join(document.text for document in documents), encoding="utf-8")
+    small = BenchSettings(
+        grow="corpus", size="tiny", largest=3, corpus=str(tmp_path / "text.txt"), settings=("tokenizer.size=600",)
+    )
     growth = run_bench(small, MACHINE, Reporter())
     assert isinstance(growth, ScalingResult)
     assert growth.points[1].size == pytest.approx(3 * growth.points[0].size, rel=0.1)
