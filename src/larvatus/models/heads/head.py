@@ -49,8 +49,8 @@ class Trunk(nn.Module):
         self,
         model: EncoderConfig,
         *,
-        mix: bool | str,
-        dropout: float,
+        mix: bool | str = False,
+        dropout: float = 0.0,
         dense: Dense = "none",
         dense_norm: bool = False,
         read: int | None = None,
@@ -192,6 +192,12 @@ class Head(Trunk):
     needs: ClassVar[Any]
     config: Any
 
+    def __init__(self, config: HeadConfig, model: EncoderConfig, *, read: int | None = None) -> None:
+        """The trunk is as the settings have it; a part for which they have no field is left out."""
+        parts = ("mix", "dropout", "dense", "dense_norm")
+        super().__init__(model, read=read, **{name: getattr(config, name) for name in parts if hasattr(config, name)})
+        self.config = config
+
     @property
     def outputs(self) -> int:
         """Scores of a row."""
@@ -266,7 +272,7 @@ class Head(Trunk):
 
     def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from training features."""
-        raise NotImplementedError
+        return self.score_loss(self.logits(x, batch), batch.targets[self.needs], accuracy=accuracy)
 
     def loss(self, states: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         """The loss from the encoder's vectors, of all layers if the head mixes them (see `states`)."""

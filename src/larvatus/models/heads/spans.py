@@ -192,8 +192,7 @@ class Spans(Head):
     config: SpansConfig
 
     def __init__(self, config: SpansConfig, model: EncoderConfig) -> None:
-        super().__init__(model, mix=config.mix, dropout=config.dropout)
-        self.config = config
+        super().__init__(config, model)
         self.scorer = SpanScorer(
             model.hidden,
             hidden=config.hidden,
