@@ -167,8 +167,10 @@ def accept_or_refuse(fit: Calibration) -> Calibration:
     return msgspec.structs.replace(fit, temperature=1.0 if why else fit.fitted, refused=why)
 
 
-def check_metric(asked: str, known: Sequence[str]) -> str:
-    """The requested metric, if it scores the task."""
+def check_metric(asked: str | None, known: Sequence[str]) -> str:
+    """The requested metric, if it scores the task; for None the first."""
+    if asked is None:
+        return known[0]
     if asked not in known:
         raise UsageError(f"--metric {asked} does not score this task{did_you_mean(asked, known)}")
     return asked

@@ -20,43 +20,25 @@ from larvatus.tasks.embed.compared import compared_texts, reading_of
 from larvatus.tasks.embed.encode import EncodedSentences, embedder_of, encode_sentences
 from larvatus.tasks.embed.examples import SentenceExample, rows_of
 from larvatus.tasks.embed.metrics import candidates, relevant_texts, sentence_metrics
-from larvatus.tasks.evaluation.evaluation import (
-    Evaluation,
-    EvaluationOptions,
-    PairedMetrics,
-    plain_metrics,
-    read_statistics,
-)
-from larvatus.tasks.evaluation.resampling import ResampledMetric
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions, ResampledEvaluation, read_statistics
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SentenceEvaluation(Evaluation):
+class SentenceEvaluation(ResampledEvaluation):
     """Evaluation of a sentence encoder."""
 
     data: Dataset[SentenceExample]
     searched: int
     """Texts among which positives are searched; 0 for scores."""
     anchors: int
-    resampled: dict[str, ResampledMetric]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "data": self.data.source,
-            "rows": rows_of(self.data),
-            "metrics": plain_metrics(self.metrics),
-            "searched": self.searched,
-            "anchors": self.anchors,
-            "read": self.reading.to_dict(),
-        }
+    def details(self) -> dict[str, Any]:
+        counts = {"searched": self.searched, "anchors": self.anchors}
+        return {"rows": rows_of(self.data), **super().details(), **counts}
 
     def shown(self) -> Iterator[ReportPart]:
         if self.searched:
             yield f"\n{self.anchors:,} texts are searched for among {self.searched:,}"
-
-    def paired(self, other: SentenceEvaluation) -> PairedMetrics:
-        return PairedMetrics(self.resampled, other.resampled)
 
 
 def evaluate_sentences(
@@ -75,7 +57,7 @@ def evaluate_sentences(
     return SentenceEvaluation(
         model=str(bundle.path),
         data=data,
-        metrics={name: m.interval(samples=options.samples, seed=options.seed) for name, m in resampled.items()},
+        metrics=options.intervals(resampled),
         reading=read_statistics(encoded.sequences),
         searched=len(candidates(encoded, groups=rows == "groups")) if searched else 0,
         anchors=len(relevant_texts(encoded, groups=rows == "groups")) if searched else len(encoded),

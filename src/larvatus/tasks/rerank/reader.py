@@ -15,57 +15,44 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from larvatus.core.errors import DataError
 from larvatus.data.labelled.file_options import Paths
-from larvatus.data.labelled.problems import Problems, cause, fault
+from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Place, Row
-from larvatus.data.labelled.tables import Columns, Format, LabelledTable, TableOptions, open_table, path_strings
+from larvatus.data.labelled.tables import Columns, LabelledTable, open_table
 from larvatus.data.labelled.texts import BadCell, TextFormat, present_text, several_texts
 from larvatus.data.text.columns import is_number
 from larvatus.tasks.rerank.columns import RelevanceColumns, RelevanceFiles, relevance_columns
 from larvatus.tasks.rerank.examples import RelevanceExample, by_query
-
-TABLES: dict[TextFormat, Format] = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "parquet": "parquet"}
+from larvatus.tasks.tables import open_unlabelled, read_files, row_id, valid_rows
 
 
 def read_relevance(
     paths: Paths, files: RelevanceFiles = RelevanceFiles(), *, problems: Problems | None = None
 ) -> Dataset[RelevanceExample]:
     """Labelled examples from one file or several."""
-    examples: list[RelevanceExample] = []
-    read_as: dict[str, None] = {}
-    names = []
-    for path in path_strings(paths):
+
+    def read_file(path: str) -> tuple[str, str, Iterator[RelevanceExample]]:
         table = open_table(path, files.table, problems)
         columns = relevance_columns(table, files.columns)
-        examples += _examples(table, columns, problems)
-        names.append(table.name)
-        read_as[columns.describe()] = None
-    source = ", ".join(names)
-    if not examples:
-        raise DataError(f"{source}: no row can be used{cause(problems)}; give queries with passages and labels")
-    queries = len(by_query(examples))
-    return Dataset(tuple(examples), source, f"read as: {'; '.join(read_as)} ({queries:,} queries)")
+        return table.name, columns.describe(), _examples(table, columns, problems)
+
+    give = "give queries with passages and labels"
+    examples, source, read_as = read_files(paths, read_file, give=give, problems=problems)
+    return Dataset(tuple(examples), source, f"{read_as} ({len(by_query(examples)):,} queries)")
 
 
 def read_unlabelled_relevance(
     name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
 ) -> Iterator[RelevanceExample]:
     """Pairs without labels, one at a time, from a table, or from standard input for ``-``."""
-    if format is not None and format not in TABLES:
-        raise DataError(f"queries with passages are read from csv, tsv, jsonl or parquet, not {format}")
-    table = open_table(name, TableOptions(format=None if format is None else TABLES[format]))
+    table = open_unlabelled(name, format, "queries with passages")
     shape = relevance_columns(table, columns, labelled=False)
     say(f"{table.name}: read as: {shape.describe()}")
     yield from _examples(table, shape, None)
 
 
 def _examples(table: LabelledTable, columns: RelevanceColumns, problems: Problems | None) -> Iterator[RelevanceExample]:
-    for place, row in table.rows:
-        try:
-            yield from examples_of(row, columns, place)
-        except BadCell as bad:
-            fault(problems, bad.kind, place, str(bad))
+    return valid_rows(table, lambda row, place: examples_of(row, columns, place), problems)
 
 
 def examples_of(row: Row, columns: RelevanceColumns, place: Place) -> list[RelevanceExample]:
@@ -99,8 +86,7 @@ def examples_of(row: Row, columns: RelevanceColumns, place: Place) -> list[Relev
 def _example(
     query: str, passage: str, grade: float | None, row: Row, columns: RelevanceColumns, place: Place
 ) -> RelevanceExample:
-    identifier = row.get(columns.id) if columns.id else None
-    return RelevanceExample(query, passage, grade, place, None if identifier is None else str(identifier))
+    return RelevanceExample(query, passage, grade, place, row_id(row, columns.id))
 
 
 def relevance_of(value: Any, column: str) -> float:
