@@ -22,7 +22,7 @@ from larvatus.tasks.arguments import TaskArguments
 from larvatus.tasks.embed.columns import SentenceFiles
 from larvatus.tasks.embed.compared import compared_texts, reading_of
 from larvatus.tasks.embed.encode import EncodedSentences, EncodeOptions, embedder_of, encode_sentences
-from larvatus.tasks.embed.evaluation import SentenceEvaluation, evaluate_sentences, refuse_few
+from larvatus.tasks.embed.evaluation import SentenceEvaluation, SentenceValidation, evaluate_sentences, refuse_few
 from larvatus.tasks.embed.examples import Rows, SentenceExample, rows_of
 from larvatus.tasks.embed.metrics import METRICS
 from larvatus.tasks.embed.mining import anchors_and_candidates, as_pairs, nearest_negatives, with_negatives
@@ -31,7 +31,6 @@ from larvatus.tasks.embed.reader import read_sentences
 from larvatus.tasks.embed.results import EmbeddedText, SparseText, TokenVectorText, embedded_text
 from larvatus.tasks.embed.sparse_start import with_sparse_start
 from larvatus.tasks.embed.teacher import TeacherVectors, load_teacher, teacher_vectors
-from larvatus.tasks.embed.validation import SentenceValidation
 from larvatus.tasks.embed.vector_kinds import describe_loss, text_head
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions

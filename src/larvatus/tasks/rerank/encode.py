@@ -29,7 +29,7 @@ from larvatus.tasks.classify.classify import merge_windows
 from larvatus.tasks.encoding.pair_lists import PairLists
 from larvatus.tasks.encoding.sequences import Sequences, text_sequences
 from larvatus.tasks.encoding.windows import WindowOptions
-from larvatus.tasks.rerank.examples import RelevanceExample, by_query
+from larvatus.tasks.rerank.reader import RelevanceExample, by_query
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 

@@ -28,7 +28,7 @@ from larvatus.models.network import Network
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions, ResampledEvaluation, read_statistics
 from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_mean
 from larvatus.tasks.rerank.encode import EncodedRelevance, best_windows, encode_relevance, pair_scores, reranker_of
-from larvatus.tasks.rerank.examples import RelevanceExample
+from larvatus.tasks.rerank.reader import RelevanceExample
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.validation import Calibration, EncodedValidation, Scores, mean_loss
 

@@ -30,7 +30,6 @@ from larvatus.models.objectives.ranking import AnyRankingLoss, BinaryCrossEntrop
 from larvatus.tasks.arguments import TaskArguments, head_settings, with_layer_mix
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, text_or_pair
-from larvatus.tasks.rerank.columns import RelevanceFiles
 from larvatus.tasks.rerank.encode import encode_relevance, pair_scores, reranker_of
 from larvatus.tasks.rerank.evaluation import (
     METRICS,
@@ -39,8 +38,13 @@ from larvatus.tasks.rerank.evaluation import (
     evaluate_relevance,
     refuse_uncounted,
 )
-from larvatus.tasks.rerank.examples import RelevanceExample, by_query
-from larvatus.tasks.rerank.reader import read_relevance, read_unlabelled_relevance
+from larvatus.tasks.rerank.reader import (
+    RelevanceExample,
+    RelevanceFiles,
+    by_query,
+    read_relevance,
+    read_unlabelled_relevance,
+)
 from larvatus.tasks.rerank.results import ScoredPassage
 from larvatus.tasks.results import coverages
 from larvatus.tasks.scoring import ScoringOptions

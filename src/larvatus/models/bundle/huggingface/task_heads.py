@@ -41,6 +41,12 @@ ENDS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False}
 """Scores starts and ends of answers from the vectors of the last layer unchanged."""
 QA_OUTPUTS = TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0)
 """Question answering, as most families have it."""
+UNNAMED: dict[str, TaskHead] = {
+    "classification": TaskHead(names={}, fixed=CLS | {"dense": "tanh"}),
+    "tagging": TaskHead(names={}, fixed=TOKENS),
+    "answering": TaskHead(names={}, fixed=ENDS),
+}
+"""Heads that keep our names, of layouts without classes of their own."""
 MAX_LABELS = 1 << 20  # a limit for num_labels; named labels are as many as the file lists
 
 
