@@ -2,7 +2,7 @@
 
     examples, source, read_as = read_files(paths, read_file, give="give texts", problems=problems)
     table = open_unlabelled("-", "jsonl", "queries with passages")
-    for example in valid_rows(table, lambda row, place: examples_of(row, columns, place), problems): …
+    for example in valid_rows(table, columns, examples_of, problems): …
 
 A row that cannot be used is a fault: raised with its place, or collected in `problems`.
 """
@@ -10,7 +10,7 @@ A row that cannot be used is a fault: raised with its place, or collected in `pr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.file_options import Paths
@@ -44,13 +44,42 @@ def read_files(
     return examples, source, f"read as: {'; '.join(dict.fromkeys(columns))}"
 
 
+class TableColumns(Protocol):
+    """The columns of a table that a reader has chosen."""
+
+    def describe(self) -> str:
+        """``query = question, passage = sentence``"""
+
+
+C = TypeVar("C", bound=TableColumns)
+
+
+def read_tables(
+    paths: Paths,
+    options: TableOptions,
+    columns_of: Callable[[LabelledTable], C],
+    examples_of: Callable[[Row, C, Place], Iterable[E]],
+    *,
+    give: str,
+    problems: Problems | None,
+) -> tuple[list[E], str, str]:
+    """`read_files` of tables, whose rows become examples by the columns that each table has."""
+
+    def read_file(path: str) -> tuple[str, str, Iterator[E]]:
+        table = open_table(path, options, problems)
+        columns = columns_of(table)
+        return table.name, columns.describe(), valid_rows(table, columns, examples_of, problems)
+
+    return read_files(paths, read_file, give=give, problems=problems)
+
+
 def valid_rows(
-    table: LabelledTable, examples_of: Callable[[Row, Place], Iterable[E]], problems: Problems | None
+    table: LabelledTable, columns: C, examples_of: Callable[[Row, C, Place], Iterable[E]], problems: Problems | None
 ) -> Iterator[E]:
     """The examples of all rows; `examples_of` raises `BadCell` for a row that has none."""
     for place, row in table.rows:
         try:
-            yield from examples_of(row, place)
+            yield from examples_of(row, columns, place)
         except BadCell as bad:
             fault(problems, bad.kind, place, str(bad))
 

@@ -71,7 +71,6 @@ class QuestionAnsweringConfig(HeadConfig, path="answering: ", tag="answering"):
 
 
 class QuestionAnswering(Head):
-    needs = AnswerSpans
     config: QuestionAnsweringConfig
 
     def __init__(self, config: QuestionAnsweringConfig, model: EncoderConfig) -> None:

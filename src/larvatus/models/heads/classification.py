@@ -109,7 +109,6 @@ class ClassificationConfig(HeadConfig, path="classification: ", tag="classificat
 
 
 class Classification(Head):
-    needs = ClassTargets
     config: ClassificationConfig
 
     def __init__(self, config: ClassificationConfig, model: EncoderConfig) -> None:

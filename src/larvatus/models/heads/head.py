@@ -189,8 +189,12 @@ class HeadConfig(Settings, tag_field="type"):
 class Head(Trunk):
     """A module with scores. Subclasses define what a row is, how rows are scored, and the loss of a row."""
 
-    needs: ClassVar[Any]
     config: Any
+
+    @property
+    def needs(self) -> Any:
+        """The kind of target that it is trained on."""
+        return self.config.needs
 
     def __init__(self, config: HeadConfig, model: EncoderConfig, *, read: int | None = None) -> None:
         """The trunk is as the settings have it; a part for which they have no field is left out."""

@@ -76,7 +76,6 @@ class MultipleChoiceConfig(SequenceScoreConfig, path="choosing: ", tag="choosing
 
 
 class MultipleChoice(SequenceScore):
-    needs = ChoiceTargets
     config: MultipleChoiceConfig
 
     def __init__(self, config: MultipleChoiceConfig, model: EncoderConfig) -> None:

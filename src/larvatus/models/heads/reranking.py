@@ -95,7 +95,6 @@ class RerankingConfig(SequenceScoreConfig, path="reranking: ", tag="reranking"):
 
 
 class Reranking(SequenceScore):
-    needs = RelevanceTargets
     config: RerankingConfig
 
     def __init__(self, config: RerankingConfig, model: EncoderConfig) -> None:

@@ -188,7 +188,6 @@ class SpansConfig(HeadConfig, path="spans: ", tag="spans"):
 
 
 class Spans(Head):
-    needs = WordSpans
     config: SpansConfig
 
     def __init__(self, config: SpansConfig, model: EncoderConfig) -> None:

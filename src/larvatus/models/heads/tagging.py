@@ -84,7 +84,6 @@ class TaggingConfig(HeadConfig, path="tagging: ", tag="tagging"):
 
 
 class Tagging(Head):
-    needs = WordTags
     config: TaggingConfig
 
     def __init__(self, config: TaggingConfig, model: EncoderConfig) -> None:

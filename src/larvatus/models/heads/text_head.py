@@ -46,7 +46,6 @@ class TextHeadConfig(HeadConfig):
 class TextHead(Head):
     """A head whose rows are vectors that a loss compares."""
 
-    needs = SentenceTargets
     progress = 1.0
     """Share of the training steps that are done; the trainer sets it."""
     size_of_vector: int

@@ -82,7 +82,6 @@ class TextToTextConfig(HeadConfig, path="writing: ", tag="writing"):
 
 
 class TextToText(Head):
-    needs = DenoisedText
     config: TextToTextConfig
 
     def __init__(self, config: TextToTextConfig, model: EncoderConfig) -> None:

@@ -30,10 +30,10 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Remark, Row, shorten
-from larvatus.data.labelled.tables import Columns, LabelledTable, TableOptions, named_column, open_table
+from larvatus.data.labelled.tables import Columns, LabelledTable, TableOptions, named_column
 from larvatus.data.labelled.texts import BadCell, BadLabel, TextFormat, cell_text
 from larvatus.data.text.columns import IDS, LABELS, first_named, normalise_name
-from larvatus.tasks.tables import open_unlabelled, read_files, row_id, valid_rows
+from larvatus.tasks.tables import open_unlabelled, read_tables, row_id, valid_rows
 
 CONTEXTS = (
     *("context", "ctx", "sent1", "article", "passage", "premise", "story", "startphrase", "text", "sentence"),
@@ -227,13 +227,14 @@ def read_choices(
     problems: Problems | None = None,
 ) -> Dataset[ChoiceExample]:
     """Labelled examples from one file or several."""
-
-    def read_file(path: str) -> tuple[str, str, Iterator[ChoiceExample]]:
-        table = open_table(path, options, problems)
-        shape = choice_columns(table, columns)
-        return table.name, shape.describe(), _rows(table, shape, problems)
-
-    examples, source, read_as = read_files(paths, read_file, give="give labelled examples", problems=problems)
+    examples, source, read_as = read_tables(
+        paths,
+        options,
+        lambda table: choice_columns(table, columns),
+        _examples,
+        give="give labelled examples",
+        problems=problems,
+    )
     sizes = sorted({len(example.endings) for example in examples})
     counted = f"{sizes[0]} endings each" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} endings"
     return Dataset(tuple(examples), source, f"{read_as} ({counted})")
@@ -246,13 +247,13 @@ def read_unlabelled_choices(
     table = open_unlabelled(name, format, "contexts with endings")
     shape = choice_columns(table, columns, labelled=False)
     say(f"{table.name}: read as: {shape.describe()}")
-    yield from _rows(table, shape, None)
+    yield from valid_rows(table, shape, _examples, None)
 
 
 def choice_of_row(row: Row, place: Place) -> ChoiceExample:
     """One example without a label, from a row that is in memory."""
     table = LabelledTable(str(place), "jsonl", tuple(row), True, (row,), iter([(place, row)]))
-    (example,) = _rows(table, choice_columns(table, labelled=False), None)
+    (example,) = valid_rows(table, choice_columns(table, labelled=False), _examples, None)
     return example
 
 
@@ -270,19 +271,16 @@ def choice_of(
     return ChoiceExample(context, tuple(endings), label, place, id)
 
 
-def _rows(table: LabelledTable, shape: ChoiceColumns, problems: Problems | None) -> Iterator[ChoiceExample]:
-    return valid_rows(table, lambda row, place: [_example(row, shape, place)], problems)
-
-
-def _example(row: Row, shape: ChoiceColumns, place: Place) -> ChoiceExample:
+def _examples(row: Row, shape: ChoiceColumns, place: Place) -> list[ChoiceExample]:
+    """The one example of a row."""
     context = cell_text(row, shape.context)
     bare, names = _endings(row, shape)
     start = "" if shape.start is None else cell_text(row, shape.start).rstrip() + " "
     example = choice_of(context, [start + ending for ending in bare], None, place, row_id(row, shape.id))
     if shape.label is None:
-        return example
+        return [example]
     try:
-        return dataclasses.replace(example, label=right_ending(row.get(shape.label), bare, names))
+        return [dataclasses.replace(example, label=right_ending(row.get(shape.label), bare, names))]
     except BadLabel as bad:
         raise BadCell("no right ending", str(bad)) from bad
 

@@ -39,8 +39,7 @@ def read_sentences(
         table = open_table(path, files.table, problems)
         columns = sentence_columns(table, files)
         kinds.setdefault(columns.rows, table.name)
-        rows = valid_rows(table, lambda row, place: examples_of(row, columns, place), problems)
-        return table.name, columns.describe(), rows
+        return table.name, columns.describe(), valid_rows(table, columns, examples_of, problems)
 
     examples, source, read_as = read_files(paths, read_file, give="give texts", problems=problems)
     if len(kinds) > 1:

@@ -31,10 +31,10 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.file_options import Column, Paths, TableFiles
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Remark, Row, shorten
-from larvatus.data.labelled.tables import Columns, LabelledTable, named_column, open_table
+from larvatus.data.labelled.tables import Columns, LabelledTable, named_column
 from larvatus.data.labelled.texts import BadCell, TextFormat, present_text, several_texts
 from larvatus.data.text.columns import IDS, all_hold, column_values, first_named, is_number, is_numeral, normalise_name
-from larvatus.tasks.tables import open_unlabelled, read_files, row_id, valid_rows
+from larvatus.tasks.tables import open_unlabelled, read_tables, row_id, valid_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +212,14 @@ def read_relevance(
     paths: Paths, files: RelevanceFiles = RelevanceFiles(), *, problems: Problems | None = None
 ) -> Dataset[RelevanceExample]:
     """Labelled examples from one file or several."""
-
-    def read_file(path: str) -> tuple[str, str, Iterator[RelevanceExample]]:
-        table = open_table(path, files.table, problems)
-        columns = relevance_columns(table, files.columns)
-        return table.name, columns.describe(), _examples(table, columns, problems)
-
-    give = "give queries with passages and labels"
-    examples, source, read_as = read_files(paths, read_file, give=give, problems=problems)
+    examples, source, read_as = read_tables(
+        paths,
+        files.table,
+        lambda table: relevance_columns(table, files.columns),
+        examples_of,
+        give="give queries with passages and labels",
+        problems=problems,
+    )
     return Dataset(tuple(examples), source, f"{read_as} ({len(by_query(examples)):,} queries)")
 
 
@@ -230,11 +230,7 @@ def read_unlabelled_relevance(
     table = open_unlabelled(name, format, "queries with passages")
     shape = relevance_columns(table, columns, labelled=False)
     say(f"{table.name}: read as: {shape.describe()}")
-    yield from _examples(table, shape, None)
-
-
-def _examples(table: LabelledTable, columns: RelevanceColumns, problems: Problems | None) -> Iterator[RelevanceExample]:
-    return valid_rows(table, lambda row, place: examples_of(row, columns, place), problems)
+    yield from valid_rows(table, shape, examples_of, None)
 
 
 def examples_of(row: Row, columns: RelevanceColumns, place: Place) -> list[RelevanceExample]:

@@ -188,7 +188,7 @@ def read_pairs(
             return name, "questions about passages, target = answer", _questions(name, problems)
         table = open_table(name, files.table, problems)
         shape = writing_columns(table, files)
-        return name, shape.describe(), _rows(table, shape, problems)
+        return name, shape.describe(), valid_rows(table, shape, _examples, problems)
 
     give = "give texts with what is to be written"
     examples, source, read_as = read_files(paths, read_file, give=give, problems=problems)
@@ -208,7 +208,7 @@ def read_unlabelled_pairs(
     text, pair = (None if column is None else str(column) for column in (columns.text, columns.pair))
     shape = writing_columns(table, WritingFiles(text=text, pair=pair), labelled=False)
     say(f"{table.name}: read as: {shape.describe()}")
-    yield from _rows(table, shape, None)
+    yield from valid_rows(table, shape, _examples, None)
 
 
 def is_table(name: str, format: TextFormat | None) -> bool:
@@ -216,14 +216,12 @@ def is_table(name: str, format: TextFormat | None) -> bool:
     return ending(name) in ENDINGS if format is None else format in TABLES
 
 
-def _rows(table: LabelledTable, shape: WritingColumns, problems: Problems | None) -> Iterator[WritingExample]:
-    def example(row: Row, place: Place) -> list[WritingExample]:
-        text = cell_text(row, shape.text)
-        pair = None if shape.pair is None else cell_text(row, shape.pair)
-        targets = () if shape.target is None else _targets(row, shape.target)
-        return [WritingExample(text, pair, targets, place, row_id(row, shape.id), parts=shape.parts)]
-
-    return valid_rows(table, example, problems)
+def _examples(row: Row, shape: WritingColumns, place: Place) -> list[WritingExample]:
+    """The one example of a row."""
+    text = cell_text(row, shape.text)
+    pair = None if shape.pair is None else cell_text(row, shape.pair)
+    targets = () if shape.target is None else _targets(row, shape.target)
+    return [WritingExample(text, pair, targets, place, row_id(row, shape.id), parts=shape.parts)]
 
 
 def _targets(row: Row, column: str) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from torch import Tensor
 from larvatus.core.errors import ArtefactError
 from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, shifted, size
 from larvatus.models.bundle.huggingface.layout import Architecture, TableLayout
-from larvatus.models.bundle.huggingface.task_heads import CLS, QA_OUTPUTS, TaskHead, TaskHeads, tagger
+from larvatus.models.bundle.huggingface.task_heads import CLS, TaskHead, tagger, three_heads
 from larvatus.models.network import ObjectiveConfig, tag
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig, SentenceOrderConfig
@@ -109,17 +109,14 @@ class BertLike(TableLayout):
         "next-sentence": {"pooler.dense": "bert.pooler.dense", "classifier": "cls.seq_relationship"},
     }
     """Modules of the heads of pretraining; "" is the head itself."""
-    tasks = TaskHeads(
+    tasks = three_heads(
         "Bert",
-        {
-            "classification": TaskHead(
-                names={"dense": "bert.pooler.dense", "classifier": "classifier"},
-                fixed=CLS | {"dense": "tanh"},
-                fields={"dropout": "classifier_dropout"},
-            ),
-            "tagging": tagger("classifier_dropout"),
-            "answering": QA_OUTPUTS,
-        },
+        TaskHead(
+            names={"dense": "bert.pooler.dense", "classifier": "classifier"},
+            fixed=CLS | {"dense": "tanh"},
+            fields={"dropout": "classifier_dropout"},
+        ),
+        tagging=tagger("classifier_dropout"),
     )
     pretraining: Mapping[str, tuple[str, ...]] = {
         "BertForPreTraining": ("masked-lm", "next-sentence"),
@@ -243,14 +240,8 @@ class Roberta(ShiftedPositions):
 
     def __init__(self, model_type: str, classes: str, *, vocabulary: str = "byte-bpe") -> None:
         self.model_type, self.vocabulary = model_type, vocabulary
-        self.tasks = TaskHeads(
-            classes,
-            {
-                "classification": dense_classifier("tanh", "classifier_dropout"),
-                "tagging": tagger("classifier_dropout"),
-                "answering": QA_OUTPUTS,
-            },
-        )
+        classifier = dense_classifier("tanh", "classifier_dropout")
+        self.tasks = three_heads(classes, classifier, tagging=tagger("classifier_dropout"))
         self.pretraining = {f"{classes}ForMaskedLM": ("masked-lm",), f"{classes}Model": ()}
         super().__init__()
 
@@ -282,12 +273,5 @@ class MPNet(ShiftedPositions):
         "attention_norm": ("attention.LayerNorm",),
     }
     modules: Mapping[str, str] = {"encoder.relative": "mpnet.encoder.relative_attention_bias"}
-    tasks = TaskHeads(
-        "MPNet",
-        {
-            "classification": dense_classifier("tanh"),
-            "tagging": tagger(),
-            "answering": QA_OUTPUTS,
-        },
-    )
+    tasks = three_heads("MPNet", dense_classifier("tanh"), tagging=tagger())
     pretraining: Mapping[str, tuple[str, ...]] = {"MPNetForMaskedLM": ("masked-lm",), "MPNetModel": ()}

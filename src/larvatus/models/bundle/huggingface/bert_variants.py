@@ -17,6 +17,7 @@ after attention; ours has.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import torch
@@ -33,7 +34,7 @@ from larvatus.models.bundle.huggingface.bert_like import (
 )
 from larvatus.models.bundle.huggingface.config_table import ConfigTable, choice, size
 from larvatus.models.bundle.huggingface.layout import OWN_TOKENS
-from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, QA_OUTPUTS, TaskHead, TaskHeads, tagger
+from larvatus.models.bundle.huggingface.task_heads import CLS, QA_OUTPUTS, TaskHead, tagger, three_heads
 from larvatus.models.nn.transformer import TransformerConfig
 
 PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
@@ -62,14 +63,7 @@ class Electra(BertLike):
             "score": "discriminator_predictions.dense_prediction",
         },
     }
-    tasks = TaskHeads(
-        "Electra",
-        {
-            "classification": dense_classifier("gelu", "classifier_dropout"),
-            "tagging": tagger("classifier_dropout"),
-            "answering": QA_OUTPUTS,
-        },
-    )
+    tasks = three_heads("Electra", dense_classifier("gelu", "classifier_dropout"), tagging=tagger("classifier_dropout"))
     pretraining: Mapping[str, tuple[str, ...]] = {
         "ElectraForPreTraining": ("replaced-tokens",),
         "ElectraForMaskedLM": ("masked-lm",),
@@ -109,18 +103,15 @@ class Albert(BertLike):
         "masked-lm": {"dense": "predictions.dense", "norm": "predictions.LayerNorm", "": "predictions"},
         "sentence-order": {"pooler.dense": "albert.pooler", "classifier": "sop_classifier.classifier"},
     }
-    tasks = TaskHeads(
+    tasks = three_heads(
         "Albert",
-        {
-            "classification": TaskHead(
-                names={"dense": "albert.pooler", "classifier": "classifier"},
-                fixed=CLS | {"dense": "tanh"},
-                fields={"dropout": "classifier_dropout_prob"},
-                dropout=0.1,
-            ),
-            "tagging": tagger("classifier_dropout_prob", dropout=0.1),
-            "answering": QA_OUTPUTS,
-        },
+        TaskHead(
+            names={"dense": "albert.pooler", "classifier": "classifier"},
+            fixed=CLS | {"dense": "tanh"},
+            fields={"dropout": "classifier_dropout_prob"},
+            dropout=0.1,
+        ),
+        tagging=tagger("classifier_dropout_prob", dropout=0.1),
     )
     pretraining: Mapping[str, tuple[str, ...]] = {
         "AlbertForPreTraining": ("masked-lm", "sentence-order"),
@@ -187,20 +178,16 @@ class DistilBert(BertLike):
     heads: Mapping[str, Mapping[str, str]] = {
         "masked-lm": {"dense": "vocab_transform", "norm": "vocab_layer_norm", "": "vocab_projector"}
     }
-    tasks = TaskHeads(
+    tasks = three_heads(
         "DistilBert",
-        {
-            "classification": TaskHead(
-                names={"dense": "pre_classifier", "classifier": "classifier"},
-                fixed=CLS | {"dense": "relu"},
-                fields={"dropout": "seq_classif_dropout"},
-                dropout=0.2,
-            ),
-            "tagging": tagger(),
-            "answering": TaskHead(
-                names={"classifier": "qa_outputs"}, fixed=ENDS, fields={"dropout": "qa_dropout"}, dropout=0.1
-            ),
-        },
+        TaskHead(
+            names={"dense": "pre_classifier", "classifier": "classifier"},
+            fixed=CLS | {"dense": "relu"},
+            fields={"dropout": "seq_classif_dropout"},
+            dropout=0.2,
+        ),
+        tagging=tagger(),
+        answering=dataclasses.replace(QA_OUTPUTS, fields={"dropout": "qa_dropout"}, dropout=0.1),
     )
     pretraining: Mapping[str, tuple[str, ...]] = {"DistilBertForMaskedLM": ("masked-lm",), "DistilBertModel": ()}
     aliases: Mapping[str, str] = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}

@@ -56,6 +56,13 @@ def tagger(dropout_field: str | None = None, *, dropout: float | None = None) ->
     return TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields=fields, dropout=dropout)
 
 
+def three_heads(
+    family: str, classification: TaskHead, *, tagging: TaskHead, answering: TaskHead = QA_OUTPUTS
+) -> TaskHeads:
+    """The heads of most families."""
+    return TaskHeads(family, {"classification": classification, "tagging": tagging, "answering": answering})
+
+
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of their config.json that describe the head."""
 
