@@ -7,7 +7,7 @@
 
 Columns are given, or recognised by their names: source and target, input and output, document and summary, and those of
 labelled texts. Of two columns with other names the first is the text; anything else is guessed as for classification
-(`data/labelled/columns.py`).
+(`data/text/columns.py`).
 
 A target may be a list: any of them is right, and the first is trained on. Labels are texts like any other; if there are
 few different ones, they are classes. Errors are raised with their place, or collected in `problems`.
