@@ -27,7 +27,7 @@ from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.rerank.encode import EncodedRelevance, encode_relevance, pair_scores
 from larvatus.tasks.rerank.evaluation import RelevanceValidation, evaluate_relevance
-from larvatus.tasks.rerank.examples import RelevanceExample
+from larvatus.tasks.rerank.reader import RelevanceExample
 from larvatus.tasks.scoring import ScoringOptions, head_of, loss_of
 from tests.made_up import Call, sentences, write_rows
 from tests.tasks.conftest import PLAIN

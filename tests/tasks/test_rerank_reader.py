@@ -10,8 +10,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import DataError
-from larvatus.tasks.rerank.examples import by_query
-from larvatus.tasks.rerank.reader import read_relevance
+from larvatus.tasks.rerank.reader import by_query, read_relevance
 from tests.made_up import Call, write_rows
 
 PAIRS = [("a river", "the bank", 1.0), ("a river", "homework", 0.0), ("please", "turn in", 0.0), ("please", "run", 1.0)]

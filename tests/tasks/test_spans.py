@@ -105,7 +105,9 @@ def test_every_span_of_a_long_text_stands_in_one_window(bundle, limit, longest) 
     encoded = span_sequences(bundle.tokenizer, found, limit=limit, longest=longest)
     owners = encoded.sequences.owners
     seen: Counter[tuple[int, int, int]] = Counter()
-    for number, (begin, count, start) in enumerate(zip(encoded.begins, encoded.counts, encoded.starts, strict=True)):
+    for number, (begin, count, start) in enumerate(
+        zip(encoded.begins, encoded.words.counts, encoded.words.starts, strict=True)
+    ):
         for i in range(start):
             for j in range(i, min(count, i + longest)):
                 seen[int(owners[number]), int(begin + i), int(begin + j)] += 1

@@ -11,7 +11,8 @@ predict or to be evaluated, does not import them.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -85,6 +86,13 @@ def label_balance(counts: Counter[str], name: str, *, of: int) -> str:
     shares = ", ".join(f"{label} {count:,} ({count / of:.0%})" for label, count in counts.most_common(SHOWN))
     more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
     return f"{name}: {shares}{more}"
+
+
+def head_settings(options: Struct, family: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a new head before its scores: as the options have them, else as the model's family has them."""
+    given = {name: getattr(options, name, None) for name in ("pool", "dense", "dropout")}
+    settings = {**family, **{name: value for name, value in given.items() if value is not None}}
+    return settings | {"dense_norm": False} if settings.get("dense") == "none" else settings
 
 
 class MixesLayers(Protocol):

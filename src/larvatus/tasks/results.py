@@ -166,13 +166,27 @@ class Entity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tagged(Tabular):
+class TextWithEntities(Tabular):
+    text: str
+    entities: tuple[Entity, ...]
+    """The score of each is how sure its type is rather than none."""
+    coverage: Coverage
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each entity, one without an entity for a text that has none."""
+        names = ("label", "start", "end", "score")
+        rows = [
+            {"text": self.text, "entity": entity.text, **{name: getattr(entity, name) for name in names}}
+            for entity in self.entities
+        ]
+        return rows or [{"text": self.text, "entity": None, **dict.fromkeys(names)}]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tagged(TextWithEntities):
     """A text with a tag for each of its words, and the entities that the tags spell."""
 
-    text: str
     words: tuple[TaggedWord, ...]
-    entities: tuple[Entity, ...]
-    coverage: Coverage
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -199,7 +213,7 @@ class Tagged(Tabular):
     def to_dicts(self) -> list[dict[str, Any]]:
         """A row for each entity, one without an entity for a text that has none; of parts of speech, for each word."""
         if not self.of_words or not self.words:
-            return entity_rows(self.text, self.entities)
+            return super().to_dicts()
         names = ("tag", "start", "end", "probability")
         return [
             {"text": self.text, "word": word.text, **{name: getattr(word, name) for name in names}}
@@ -312,15 +326,11 @@ class Relation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spanned(Tabular):
-    """A text with its spans, which may nest; outer spans come before those inside them."""
+class Spanned(TextWithEntities):
+    """A text with its spans, which may nest; outer spans come before those inside them. Relations are in `to_dict`."""
 
-    text: str
-    entities: tuple[Entity, ...]
-    """The score of each is how sure its type is rather than none."""
     relations: tuple[Relation, ...] = ()
     """Between the entities, in their order; none of a model that does not look for them."""
-    coverage: Coverage
 
     def inside(self, outer: Entity) -> tuple[Entity, ...]:
         """Entities within an entity."""
@@ -347,10 +357,6 @@ class Spanned(Tabular):
                 for relation in self.relations
             ]
         return {**record, **self.coverage.to_dict()}
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """A row for each entity, one without an entity for a text that has none; relations are in `to_dict`."""
-        return entity_rows(self.text, self.entities)
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         """The text with its spans in brackets, inner ones within outer ones: ``[[United Airlines ORG] Holding ORG]``.
@@ -379,15 +385,6 @@ class Spanned(Tabular):
     def __str__(self) -> str:
         spans = ", ".join(str(entity) for entity in self.entities) or "no spans"
         return "; ".join([spans, *map(str, self.relations)])
-
-
-def entity_rows(text: str, entities: Sequence[Entity]) -> list[dict[str, Any]]:
-    """A row for each entity; a text without any has one, so that none is lost."""
-    names = ("label", "start", "end", "score")
-    rows = [
-        {"text": text, "entity": entity.text, **{name: getattr(entity, name) for name in names}} for entity in entities
-    ]
-    return rows or [{"text": text, "entity": None, **dict.fromkeys(names)}]
 
 
 def _crossing(order: Sequence[Entity]) -> list[Entity]:

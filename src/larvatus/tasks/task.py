@@ -1,8 +1,8 @@
 """A task: one class that implements the methods below, in a folder of its own. `registry.py` lists all tasks.
 
     class TagTask(Task[TaggedExample, Tagged, TagOptions]):
-        name, title = "tag", "Tag words."
-        Options, Head, defaults = TagOptions, TaggingConfig, Defaults(1e-4, 10.0, 4_000)
+        name, title, models = "tag", "Tag words.", "taggers"
+        Options, Head, Reading = TagOptions, TaggingConfig, WordFiles
         def read_files(self, source, files, kind, problems): …   # files → labelled examples
         def prepare(self, bundle, train, dev, args): …           # examples → head, training data, validation data
         def predict(self, bundle, examples, options, scoring): …
@@ -87,7 +87,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     """The settings of its head, by which the task of a model is known."""
     OtherHeads: ClassVar[tuple[type[HeadConfig], ...]] = ()
     """Settings of other heads that it trains too."""
-    defaults: ClassVar[Defaults]
+    defaults: ClassVar[Defaults] = Defaults(5e-5, 1.0, 1_500)
     """Default rates and number of updates."""
     card: ClassVar[CardTerms]
     reads_words: ClassVar[bool] = False

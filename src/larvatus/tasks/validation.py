@@ -3,7 +3,7 @@
     held.scores(model, scoring).main
     held.calibration(model, scoring).temperature
 
-Each task has examples of its own to be scored on (`tasks/*/validation.py`), and metrics of its own.
+Each task has examples of its own to be scored on (such as `tasks/choose/evaluation.py`), and metrics of its own.
 """
 
 from __future__ import annotations
@@ -167,8 +167,10 @@ def accept_or_refuse(fit: Calibration) -> Calibration:
     return msgspec.structs.replace(fit, temperature=1.0 if why else fit.fitted, refused=why)
 
 
-def check_metric(asked: str, known: Sequence[str]) -> str:
-    """The requested metric, if it scores the task."""
+def check_metric(asked: str | None, known: Sequence[str]) -> str:
+    """The requested metric, if it scores the task; for None the first."""
+    if asked is None:
+        return known[0]
     if asked not in known:
         raise UsageError(f"--metric {asked} does not score this task{did_you_mean(asked, known)}")
     return asked

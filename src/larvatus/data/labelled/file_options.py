@@ -30,8 +30,9 @@ class FileOptions(Settings):
 
     @property
     def table(self) -> TableOptions:
-        """How tables are read."""
-        return TableOptions()
+        """How tables are read, by the options `header` and `quoting` of files that have them."""
+        options = (name for name in ("header", "quoting") if name in self.__struct_fields__)
+        return TableOptions(**{name: getattr(self, name) for name in options})
 
 
 class TableFiles(FileOptions):
@@ -51,10 +52,6 @@ class TableFiles(FileOptions):
     @property
     def columns(self) -> Columns:
         return Columns(text=self.text, pair=self.pair, label=self.label)
-
-    @property
-    def table(self) -> TableOptions:
-        return TableOptions(header=self.header, quoting=self.quoting)
 
 
 class TextFiles(TableFiles):

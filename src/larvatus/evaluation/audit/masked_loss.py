@@ -97,12 +97,11 @@ def hidden_words(text: str, options: MaskedLossOptions) -> list[Ints]:
 def text_losses(
     model: Model,
     texts: Sequence[str],
-    options: MaskedLossOptions | None = None,
+    options: MaskedLossOptions = MaskedLossOptions(),
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> MaskedLosses:
     """Losses of texts that `first_words` has cut. `progress` is called with the number of finished texts."""
-    options = options or MaskedLossOptions()
     name = str(model.bundle.path)
     if find_reader(model.network) is not None:
         return _left_to_right(model, texts, name, progress)

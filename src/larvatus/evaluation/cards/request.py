@@ -1,7 +1,7 @@
 """A request to measure claims again: the model, the settings, and where the data are looked for.
 
     request = RerunRequest(ClaimedModel(Path("runs/ner")), DataFinder([Path("data/")]), claim)
-    request.settings(ExamplesClaimSettings), request.paths(), request.bundle
+    request.settings(ExamplesClaimSettings), request.paths(), request.model.bundle
 
 A card may come from anywhere. So the data it names are searched by relative names below known places: what the user
 named, the model's directory and the current directory.
@@ -106,14 +106,6 @@ class RerunRequest:
     finder: DataFinder
     claim: Claim
     """The first of the claims."""
-
-    @property
-    def bundle(self) -> Bundle:
-        return self.model.bundle
-
-    @property
-    def device(self) -> str:
-        return self.model.device
 
     @property
     def data(self) -> Data:

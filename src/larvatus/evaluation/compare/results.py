@@ -35,6 +35,7 @@ from larvatus.evaluation.compare.fine_tuned import (
 )
 from larvatus.evaluation.compare.word_nll import WordNLL
 from larvatus.metrics.figures import Figure
+from larvatus.training.pretraining.checkpoint import LossCurvePoint
 
 
 class ComparedObjective(Settings):
@@ -45,18 +46,8 @@ class ComparedObjective(Settings):
     count: int
 
 
-class LossPoint(Settings):
-    """Validation loss during training."""
-
-    step: int
-    tokens: int
-    """Training tokens so far."""
-    seconds: float
-    """Training time so far."""
-    loss: float
-    """Loss of the objective that predicts words."""
-    guess: float
-    """Loss of the unigram baseline on the same tokens."""
+class LossPoint(LossCurvePoint):
+    """Validation loss during training, of the objective that predicts words."""
 
     @property
     def gain(self) -> float:

@@ -119,7 +119,7 @@ def why_no_embedding_peer(subject: BenchmarkModel) -> str:
 def _model_type(subject: BenchmarkModel) -> str:
     """Model type of the directory that the model is saved as."""
     architecture = architecture_of(subject.network, subject.recipe.objectives)
-    layout = layout_for(architecture, pad=subject.tokenizer.padding_id, vocabulary=subject.tokenizer.kind)
+    layout = layout_for(architecture, pad=subject.corpus.tokenizer.padding_id, vocabulary=subject.corpus.tokenizer.kind)
     return str(layout.model_type)
 
 
@@ -195,7 +195,7 @@ def _embedding(
     if peer:
         works[EMBEDDING_PEER] = sentence_transformers_embedding(subject, runtime, sentences)
     times = time_in_turns(works, device=runtime.device, seconds=plan.seconds)
-    lengths = [len(ids) + 2 for ids in subject.tokenizer.encode_fast(sentences)]
+    lengths = [len(ids) + 2 for ids in subject.corpus.tokenizer.encode_fast(sentences)]
     flops = sum(length * subject.network.encoder.flops(length) for length in lengths) / 3 / sum(lengths)
     rates = {name: throughput(times[name], tokens, flops=flops, ceiling=ceiling) for name in works}
     return SpeedResult(

@@ -27,7 +27,6 @@ from larvatus.data.corruption import packed_length
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.readers import read_documents
 from larvatus.data.text.sentences import split_sentences
-from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe, recipe_table
@@ -66,10 +65,6 @@ class BenchmarkModel:
     folder: Path
     """Folder for its files."""
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.corpus.tokenizer
-
     @cached_property
     def directory(self) -> Path:
         """The model as a directory, which peers also read."""
@@ -78,7 +73,7 @@ class BenchmarkModel:
             path,
             network=self.network,
             objective_configs=self.recipe.objectives,
-            tokenizer=self.tokenizer,
+            tokenizer=self.corpus.tokenizer,
             recipe=recipe_table(self.recipe),
             lineage={},
             card="",
@@ -143,7 +138,7 @@ class BenchmarkModel:
         size, longest = 0, self.network.encoder.reach - 2
         for document in documents:
             sentences = split_sentences(document.text)
-            for sentence, ids in zip(sentences, self.tokenizer.encode_fast(sentences), strict=True):
+            for sentence, ids in zip(sentences, self.corpus.tokenizer.encode_fast(sentences), strict=True):
                 if not 0 < len(ids) <= longest:
                     continue
                 if size + len(ids) + 2 > tokens and chosen:

@@ -77,7 +77,7 @@ class LarvatusTraining(TimedTraining):
             runtime=runtime,
             ranks=Ranks(),
             seed=1,
-            pad_id=subject.tokenizer.id(subject.tokenizer.special.pad) or 0,
+            pad_id=subject.corpus.tokenizer.id(subject.corpus.tokenizer.special.pad) or 0,
         )
         self.ready = [self.stepper.prepare(batch, limit=length) for batch in batches]
 

@@ -37,6 +37,7 @@ MEASURES = {
 @dataclass(frozen=True, kw_only=True)
 class FineTunedPart(SuitePart):
     minds: ClassVar = ("examples", "epochs", "rate", "seeds", "precision")
+    again: ClassVar = False
     task: str
     train: str
     scored: str | None

@@ -43,7 +43,6 @@ LONGEST = 512
 class MaskedPart(SuitePart):
     file_fields: ClassVar = ("text",)
     minds: ClassVar = ("quick",)
-    again: ClassVar = True
     text: str
 
     def measure(self, work: PartRun) -> PartResult:
@@ -130,7 +129,6 @@ SET, PHENOMENON = "UID", "linguistics_term"
 class MinimalPairsPart(SuitePart):
     file_fields: ClassVar = ("pairs",)
     minds: ClassVar = ("quick",)
-    again: ClassVar = True
     pairs: str
 
     def measure(self, work: PartRun) -> PartResult:

@@ -59,7 +59,6 @@ def _layers_said(layers: str) -> str:
 class SensesPart(SuitePart):
     file_fields: ClassVar = ("tagged", "wordnet")
     minds: ClassVar = ("layers",)
-    again: ClassVar = True
     tagged: str
     """SemCor."""
     wordnet: str
@@ -148,7 +147,6 @@ class SimilarityPart(SuitePart):
 
     file_fields: ClassVar = ("judgements",)
     minds: ClassVar = ("layers",)
-    again: ClassVar = True
     judgements: str
     same_or_not: bool = False
     """WiC, with yes or no by a threshold; otherwise SCWS, with ratings by rank."""
@@ -188,8 +186,6 @@ class SimilarityPart(SuitePart):
 @dataclass(frozen=True, kw_only=True)
 class IsotropyPart(SuitePart):
     file_fields: ClassVar = ("text",)
-    minds: ClassVar = ()
-    again: ClassVar = True
     text: str
 
     def measure(self, work: PartRun) -> PartResult:

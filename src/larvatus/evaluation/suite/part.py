@@ -223,7 +223,7 @@ class SuitePart(abc.ABC):
     title: str
     minds: ClassVar[tuple[str, ...]] = ()
     """Settings of the suite that change its figures."""
-    again: ClassVar[bool] = False
+    again: ClassVar[bool] = True
     """Whether verifying a card measures its figures again; fine-tuned scores are only recorded."""
 
     file_fields: ClassVar[tuple[str, ...]] = ()

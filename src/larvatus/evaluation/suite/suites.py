@@ -60,26 +60,20 @@ def _references() -> dict[str, tuple[PublishedFigure, ...]]:
     return references
 
 
+def _tuned(name: str, title: str, task: str, files: str, *, scored: str = "dev") -> FineTunedPart:
+    """A model fine-tuned on the training file of a set; {} in `files` is the name of the split."""
+    train, test = files.format("train"), files.format(scored)
+    return FineTunedPart(name=name, title=title, task=task, train=train, scored=test, said=f"the {scored} set")
+
+
 _PARTS: tuple[SuitePart, ...] = (
     MaskedPart(name="masked", title="Masked words", text=HELD_OUT),
     MinimalPairsPart(name="blimp", title="BLiMP", pairs="blimp.jsonl"),
     *map(_glue, GLUE),
-    FineTunedPart(
-        name="ewt", title="EWT, UPOS", task="tag", train="pos/ewt/train.conllu", scored="pos/ewt/dev.conllu",
-        said="the dev set",
-    ),
-    FineTunedPart(
-        name="wikiann", title="WikiANN-en", task="tag", train="ner/wikiann/en/train.conll",
-        scored="ner/wikiann/en/test.conll", said="the test set",
-    ),
-    FineTunedPart(
-        name="wnut17", title="WNUT-17", task="tag", train="ner/wnut17/train.conll", scored="ner/wnut17/dev.conll",
-        said="the dev set",
-    ),
-    FineTunedPart(
-        name="gum", title="GUM, nested", task="spans", train="ner/gum/train.conllu", scored="ner/gum/dev.conllu",
-        said="the dev set",
-    ),
+    _tuned("ewt", "EWT, UPOS", "tag", "pos/ewt/{}.conllu"),
+    _tuned("wikiann", "WikiANN-en", "tag", "ner/wikiann/en/{}.conll", scored="test"),
+    _tuned("wnut17", "WNUT-17", "tag", "ner/wnut17/{}.conll"),
+    _tuned("gum", "GUM, nested", "spans", "ner/gum/{}.conllu"),
     FineTunedPart(
         name="xquad", title="XQuAD-en", task="answer", train="qa/tydiqa/tydiqa.goldp.en.train.json",
         scored="qa/xquad/xquad.en.json", said="XQuAD-en, after learning from TyDiQA's English gold passages",

@@ -143,7 +143,7 @@ class SuiteClaimSettings(ClaimSettings, forbid_unknown_fields=False):
 
 
 def rerun_sizes(request: RerunRequest) -> list[Claim]:
-    return size_claims(request.bundle.network, vocabulary=request.bundle.tokenizer.size)
+    return size_claims(request.model.bundle.network, vocabulary=request.model.bundle.tokenizer.size)
 
 
 def rerun_energy(request: RerunRequest) -> Sequence[Claim]:
@@ -156,12 +156,14 @@ def rerun_corpus(request: RerunRequest) -> list[Claim]:
 
 def rerun_held_out(request: RerunRequest) -> Iterator[Claim]:
     how, shards = request.settings(HeldOutClaimSettings), _shards(request)
-    if request.bundle.recipe is None:
-        raise ArtefactError(f"{request.bundle.path} has no recipe, which states how its text is packed and masked")
-    recipe = parse_recipe(request.bundle.recipe, where=str(request.bundle.path))
-    precision = how.precision if request.device.startswith("cuda") else "fp32"  # within the tolerance
-    runtime = Runtime.here(device=request.device, precision=precision, microbatch=how.microbatch)
-    network = request.bundle.network.to(runtime.device)
+    if request.model.bundle.recipe is None:
+        raise ArtefactError(
+            f"{request.model.bundle.path} has no recipe, which states how its text is packed and masked"
+        )
+    recipe = parse_recipe(request.model.bundle.recipe, where=str(request.model.bundle.path))
+    precision = how.precision if request.model.device.startswith("cuda") else "fp32"  # within the tolerance
+    runtime = Runtime.here(device=request.model.device, precision=precision, microbatch=how.microbatch)
+    network = request.model.bundle.network.to(runtime.device)
     result = evaluate_held_out(network, shards, recipe, length=how.length, tokens=how.tokens, runtime=runtime)
     settings = {"length": how.length, "tokens": how.tokens, "microbatch": how.microbatch}
     return held_out_claims(result, settings, data=request.data, precision=how.precision)
@@ -181,7 +183,7 @@ def rerun_text(request: RerunRequest) -> Sequence[Claim]:
     if how.languages:
         named = zip(how.languages, request.paths(), strict=False)
         paths = [LanguagePath(language, str(path)) if language else path for language, path in named]
-    claims = score_text(request.bundle, paths, how.reading, device=request.device, tokens=how.tokens).claims
+    claims = score_text(request.model.bundle, paths, how.reading, device=request.model.device, tokens=how.tokens).claims
     if claims[0].data[0].sha256 != request.data.sha256:
         raise ChangedData(request.data, claims[0].data[0].sha256, Path(str(paths[0])))
     return claims
@@ -190,17 +192,17 @@ def rerun_text(request: RerunRequest) -> Sequence[Claim]:
 def rerun_examples(request: RerunRequest) -> Sequence[Claim]:
     how = request.settings(ExamplesClaimSettings)
     request.columns(how.columns)
-    options = how.options.options(request.device)
+    options = how.options.options(request.model.device)
     if how.task:
         return _on_glue(request, how)
-    bundle = sentence_bundle(request.bundle)
+    bundle = sentence_bundle(request.model.bundle)
     return score_examples(bundle, _examples(bundle, request, how), options, columns=how.columns).evaluation.claims
 
 
 def _on_glue(request: RerunRequest, how: ExamplesClaimSettings) -> Sequence[Claim]:
     (path,) = request.paths()
     task = glue_task(how.task.removesuffix("-mm"))
-    for scores in score_glue(request.bundle, task, path.parent.parent, how.options.options(request.device)):
+    for scores in score_glue(request.model.bundle, task, path.parent.parent, how.options.options(request.model.device)):
         if scores.name == how.task:
             claims = scores.evaluation.claims
             if claims[0].data[0].sha256 != request.data.sha256:
@@ -325,7 +327,7 @@ def rerun_suite(request: RerunRequest) -> Sequence[Claim]:
             only=[part.name],
             quick=how.quick,
             layers=how.layers,
-            device=request.device,
+            device=request.model.device,
             quiet=True,
         )
     if results.unmeasured:

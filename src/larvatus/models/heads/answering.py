@@ -22,6 +22,7 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.ranges import DropoutRate, Score, Size, SizeOrNone, Temperature, Weight
 from larvatus.core.targets import AnswerSpans
 from larvatus.models.heads.head import Dense, Head, HeadConfig, to_float32
+from larvatus.models.heads.pooling import owners
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.lstm import BiLSTM
@@ -70,14 +71,10 @@ class QuestionAnsweringConfig(HeadConfig, path="answering: ", tag="answering"):
 
 
 class QuestionAnswering(Head):
-    needs = AnswerSpans
     config: QuestionAnsweringConfig
 
     def __init__(self, config: QuestionAnsweringConfig, model: EncoderConfig) -> None:
-        super().__init__(
-            model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
-        )
-        self.config = config
+        super().__init__(config, model)
         self.lstm = BiLSTM(size=self.width, hidden=config.lstm) if config.lstm else None
         self.classifier = nn.Linear(self.lstm.width if self.lstm is not None else self.width, 2)  # S and E
 
@@ -106,9 +103,6 @@ class QuestionAnswering(Head):
         targets: AnswerSpans[Any] = batch.targets[AnswerSpans]
         return float((targets.weights * (targets.starts != IGNORE)).sum())
 
-    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
-        return self.score_loss(self.logits(x, batch), batch.targets[AnswerSpans], accuracy=accuracy)
-
     def score_loss(self, scores_N2: Tensor, targets: AnswerSpans[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from the scores of tokens. A sequence is correct if both its start and its end are."""
         known_B = targets.starts != IGNORE
@@ -128,10 +122,7 @@ class QuestionAnswering(Head):
 
 def _owners(scores_NK: Tensor, lengths_B: Tensor) -> Tensor:
     """[N, K] the sequence of each token."""
-    owner_N = torch.repeat_interleave(
-        torch.arange(len(lengths_B), device=lengths_B.device), lengths_B, output_size=len(scores_NK)
-    )
-    return owner_N[:, None].expand_as(scores_NK)
+    return owners(lengths_B, len(scores_NK))[:, None].expand_as(scores_NK)
 
 
 def _highest(scores_NK: Tensor, owner_NK: Tensor, sequences: int) -> Tensor:

@@ -25,7 +25,7 @@ from larvatus.core.errors import UsageError
 from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Temperature, Weight
 from larvatus.core.targets import ClassTargets
 from larvatus.models.heads.head import Dense, Head, HeadConfig, to_float32
-from larvatus.models.heads.pooling import SUMMARIES, SummaryPool, pooled_padded, summary_tokens
+from larvatus.models.heads.pooling import SUMMARIES, SummaryPool, owners, pooled_padded, summary_tokens
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.lstm import BiLSTM
 from larvatus.models.objectives.loss import Loss
@@ -109,20 +109,12 @@ class ClassificationConfig(HeadConfig, path="classification: ", tag="classificat
 
 
 class Classification(Head):
-    needs = ClassTargets
     config: ClassificationConfig
 
     def __init__(self, config: ClassificationConfig, model: EncoderConfig) -> None:
         lstm = BiLSTM(size=model.hidden, hidden=config.lstm) if config.lstm else None
-        super().__init__(
-            model,
-            mix=config.mix,
-            dropout=config.dropout,
-            dense=config.dense,
-            dense_norm=config.dense_norm,
-            read=lstm.width if lstm is not None else None,
-        )
-        self.config, self.lstm = config, lstm
+        super().__init__(config, model, read=lstm.width if lstm is not None else None)
+        self.lstm = lstm
         self.classifier = nn.Linear(self.width, len(config.labels), bias=config.bias is not False)
 
     @property
@@ -153,9 +145,8 @@ class Classification(Head):
         if self.config.pool in SUMMARIES:
             return summary_tokens(z_ND, lengths_B, self.config.pool)
         reduce = "mean" if self.config.pool == "mean" else "amax"
-        owner_N = torch.repeat_interleave(torch.arange(len(lengths_B), device=z_ND.device), lengths_B)
         start_BD = z_ND.new_zeros(len(lengths_B), z_ND.shape[1])
-        index_ND = owner_N[:, None].expand_as(z_ND)
+        index_ND = owners(lengths_B, len(z_ND))[:, None].expand_as(z_ND)
         return start_BD.scatter_reduce(0, index_ND, z_ND, reduce, include_self=False)
 
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
@@ -178,9 +169,6 @@ class Classification(Head):
         if self.config.kind != "multi-class" or not self.config.class_weights:
             return weights_B
         return weights_B * torch.tensor(self.config.class_weights, device=labels.device)[labels]
-
-    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
-        return self.score_loss(self.logits(x, batch), batch.targets[ClassTargets], accuracy=accuracy)
 
     def score_loss(self, scores_BK: Tensor, targets: ClassTargets[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from scores of the classes; targets are those of sequences."""

@@ -12,7 +12,7 @@ of a long text is over all its tokens; [CLS] is the mean over the windows. Which
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -25,8 +25,9 @@ from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Size, Temperature, Weight
 from larvatus.core.settings import Settings
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.heads.head import DENSE, Dense, HeadConfig
-from larvatus.models.heads.text_head import TextHead
+from larvatus.models.heads.head import DENSE, Dense
+from larvatus.models.heads.pooling import owners
+from larvatus.models.heads.text_head import TextHead, TextHeadConfig, counted_tokens
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.sentence import Matryoshka, MultipleNegatives, PlainLoss
 
@@ -41,12 +42,8 @@ class DenseProjection(Settings):
     bias: bool = True
 
 
-class EmbeddingConfig(HeadConfig, path="embedding: ", tag="embedding"):
-    needs: ClassVar = SentenceTargets
-    labels: ClassVar[tuple[str, ...]] = ()
-    mix: ClassVar[bool] = False
+class EmbeddingConfig(TextHeadConfig, path="embedding: ", tag="embedding"):
     vector_kind: ClassVar = "dense"
-    in_modules: ClassVar = True
 
     pool: TextPool = "mean"
     """How the tokens of a text become one vector."""
@@ -71,17 +68,12 @@ class EmbeddingConfig(HeadConfig, path="embedding: ", tag="embedding"):
         """Size of a vector, for an encoder of this hidden size."""
         return self.projections[-1].size if self.projections else hidden
 
-    def hf_fields(self) -> dict[str, Any]:
-        """Nothing: `modules.json` states all."""
-        return {}
-
 
 class Embedding(TextHead):
     config: EmbeddingConfig
 
     def __init__(self, config: EmbeddingConfig, model: EncoderConfig) -> None:
-        super().__init__(model, mix=False, dropout=0.0)
-        self.config = config
+        super().__init__(config, model)
         sizes = [model.hidden, *(layer.size for layer in config.projections)]
         self.projections = nn.ModuleList(
             nn.Linear(read, layer.size, bias=layer.bias)
@@ -92,10 +84,6 @@ class Embedding(TextHead):
         if wanted > sizes[-1]:
             raise UsageError(f"Matryoshka trains {wanted} dimensions, but vectors have {sizes[-1]}; leave it out")
 
-    @property
-    def outputs(self) -> int:
-        return self.size_of_vector
-
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """Each sequence is a row: the windows of a text are joined after them."""
         return np.ones(tokens.count, np.int64)
@@ -104,29 +92,22 @@ class Embedding(TextHead):
         """What each sequence adds to the vector of its text: [N, D] → [B, D]."""
         targets: SentenceTargets[Tensor] = batch.targets[SentenceTargets]
         lengths_B, count = batch.tokens.lengths, batch.tokens.count
-        places_B = torch.arange(count, device=z_ND.device)
-        owner_N = torch.repeat_interleave(places_B, lengths_B, output_size=len(z_ND))
-        place_N = torch.arange(len(z_ND), device=z_ND.device) - (torch.cumsum(lengths_B, 0) - lengths_B)[owner_N]
-        kept_N2 = targets.kept[owner_N]
-        inside_N1 = ((place_N >= kept_N2[:, 0]) & (place_N < kept_N2[:, 1]))[:, None]
+        owner_N = owners(lengths_B, len(z_ND))
+        inside_N1 = counted_tokens(batch, owner_N)[:, None]
         z_ND = z_ND.float()
         if self.config.pool == "max":
             low_ND = z_ND.masked_fill(~inside_N1, -torch.inf)
             start_BD = z_ND.new_full((count, z_ND.shape[1]), -torch.inf)
             return start_BD.scatter_reduce(0, owner_N[:, None].expand_as(low_ND), low_ND, "amax")
         tokens_B = (targets.kept[:, 1] - targets.kept[:, 0]).float()
-        text_B = torch.repeat_interleave(
-            torch.arange(len(targets.windows), device=z_ND.device), targets.windows, output_size=count
-        )
+        text_B = owners(targets.windows, count)
         total_B = tokens_B.new_zeros(len(targets.windows)).index_add(0, text_B, tokens_B)[text_B]
         shares_N1 = inside_N1 / total_B[owner_N][:, None]
         return z_ND.new_zeros(count, z_ND.shape[1]).index_add(0, owner_N, z_ND * shares_N1)
 
     def vectors(self, x_BD: Tensor, targets: SentenceTargets[Tensor]) -> Tensor:
         """The vector of each text from what its sequences add: [B, D] → [T, size]."""
-        text_B = torch.repeat_interleave(
-            torch.arange(len(targets.windows), device=x_BD.device), targets.windows, output_size=len(x_BD)
-        )
+        text_B = owners(targets.windows, len(x_BD))
         if self.config.pool == "max":
             start_TD = x_BD.new_full((len(targets.windows), x_BD.shape[1]), -torch.inf)
             x_TD = start_TD.scatter_reduce(0, text_B[:, None].expand_as(x_BD), x_BD, "amax")

@@ -49,8 +49,8 @@ class Trunk(nn.Module):
         self,
         model: EncoderConfig,
         *,
-        mix: bool | str,
-        dropout: float,
+        mix: bool | str = False,
+        dropout: float = 0.0,
         dense: Dense = "none",
         dense_norm: bool = False,
         read: int | None = None,
@@ -189,8 +189,18 @@ class HeadConfig(Settings, tag_field="type"):
 class Head(Trunk):
     """A module with scores. Subclasses define what a row is, how rows are scored, and the loss of a row."""
 
-    needs: ClassVar[Any]
     config: Any
+
+    @property
+    def needs(self) -> Any:
+        """The kind of target that it is trained on."""
+        return self.config.needs
+
+    def __init__(self, config: HeadConfig, model: EncoderConfig, *, read: int | None = None) -> None:
+        """The trunk is as the settings have it; a part for which they have no field is left out."""
+        parts = ("mix", "dropout", "dense", "dense_norm")
+        super().__init__(model, read=read, **{name: getattr(config, name) for name in parts if hasattr(config, name)})
+        self.config = config
 
     @property
     def outputs(self) -> int:
@@ -266,7 +276,7 @@ class Head(Trunk):
 
     def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from training features."""
-        raise NotImplementedError
+        return self.score_loss(self.logits(x, batch), batch.targets[self.needs], accuracy=accuracy)
 
     def loss(self, states: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         """The loss from the encoder's vectors, of all layers if the head mixes them (see `states`)."""

@@ -20,18 +20,13 @@ from torch import Tensor, nn
 
 from larvatus.core.ranges import Size, Temperature, Weight
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.heads.head import HeadConfig
-from larvatus.models.heads.text_head import TokenHead, text_lengths
+from larvatus.models.heads.text_head import TextHeadConfig, TokenHead, text_lengths
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.sentence import MultipleNegatives, PlainLoss, TokenVectors
 
 
-class LateInteractionConfig(HeadConfig, path="late-interaction: ", tag="late-interaction"):
-    needs: ClassVar = SentenceTargets
-    labels: ClassVar[tuple[str, ...]] = ()
-    mix: ClassVar[bool] = False
+class LateInteractionConfig(TextHeadConfig, path="late-interaction: ", tag="late-interaction"):
     vector_kind: ClassVar = "late"
-    in_modules: ClassVar = True
 
     size: Size = 128
     """Size of a token's vector."""
@@ -46,17 +41,12 @@ class LateInteractionConfig(HeadConfig, path="late-interaction: ", tag="late-int
     def describe(self) -> str:
         return f"a vector of {self.size} dimensions for each token, compared by MaxSim"
 
-    def hf_fields(self) -> dict[str, Any]:
-        """Nothing: `modules.json` states all."""
-        return {}
-
 
 class LateInteraction(TokenHead):
     config: LateInteractionConfig
 
     def __init__(self, config: LateInteractionConfig, model: EncoderConfig) -> None:
-        super().__init__(model, mix=False, dropout=0.0)
-        self.config = config
+        super().__init__(config, model)
         self.projections = nn.ModuleList([nn.Linear(model.hidden, config.size, bias=False)])
         self.size_of_vector = config.size
 

@@ -11,20 +11,19 @@ examples, D hidden size.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from larvatus.core.arrays import Ints
-from larvatus.core.batch import TokenBatch, TrainingBatch
+from larvatus.core.batch import TrainingBatch
 from larvatus.core.pretraining_targets import IGNORE
-from larvatus.core.ranges import DropoutRate, Temperature, Weight
+from larvatus.core.ranges import Temperature, Weight
 from larvatus.core.targets import ChoiceTargets
 from larvatus.models.heads.answering import segment_argmax, segment_cross_entropy
-from larvatus.models.heads.head import Dense, FamilyHead, Head, HeadConfig, to_float32
-from larvatus.models.heads.pooling import SUMMARIES, SummaryPool, summary_tokens
+from larvatus.models.heads.head import Dense, FamilyHead
+from larvatus.models.heads.pooling import segment_means
+from larvatus.models.heads.sequence_score import SequenceScore, SequenceScoreConfig
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.loss import Loss
 
@@ -58,23 +57,13 @@ FAMILIES: Mapping[str, FamilyHead] = {
 }
 
 
-class MultipleChoiceConfig(HeadConfig, path="choosing: ", tag="choosing"):
+class MultipleChoiceConfig(SequenceScoreConfig, path="choosing: ", tag="choosing"):
     needs: ClassVar = ChoiceTargets
     suffix: ClassVar = "ForMultipleChoice"
     families: ClassVar = FAMILIES
     stores_labels: ClassVar = False  # endings have no names
     labels: ClassVar[tuple[str]] = ("score",)
 
-    pool: Literal["cls", "last", "mean"] = "cls"
-    """Pooling of a context with an ending: the vector of the first token ([CLS]), of the last, or the mean."""
-    dense: Dense = "tanh"
-    """The layer between that vector and the score, as in the model's family; none: one linear layer only."""
-    dense_norm: bool = False
-    """A norm after it (ModernBERT)."""
-    dropout: DropoutRate = 0.1
-    """Dropout on the input of the score."""
-    mix: bool = False
-    """A learned mix of all layers instead of the last (ELMo)."""
     temperature: Temperature = 1.0
     """Scores are divided by it to give probabilities (fitted on validation examples)."""
     weight: Weight = 1.0
@@ -86,42 +75,16 @@ class MultipleChoiceConfig(HeadConfig, path="choosing: ", tag="choosing"):
         return "a score for each ending"
 
 
-class MultipleChoice(Head):
-    needs = ChoiceTargets
+class MultipleChoice(SequenceScore):
     config: MultipleChoiceConfig
 
     def __init__(self, config: MultipleChoiceConfig, model: EncoderConfig) -> None:
-        super().__init__(
-            model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
-        )
-        self.config = config
-        self.classifier = nn.Linear(model.hidden, 1)
-
-    @property
-    def summary(self) -> SummaryPool | None:
-        pool = self.config.pool
-        return pool if pool != "mean" and self.mix is None else None
-
-    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """Each sequence is a row."""
-        return np.ones(tokens.count, np.int64)
-
-    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """The pooled vector of each sequence: [N, D] → [B, D]."""
-        lengths_B = batch.tokens.lengths
-        pool = self.config.pool
-        return summary_tokens(z_ND, lengths_B, pool) if pool in SUMMARIES else segment_means(z_ND, lengths_B)
-
-    def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """The score of each sequence from features: [B, D] (or a stack of layers) → [B, 1]."""
-        return to_float32(self.classifier(self.trunk(x)))
+        super().__init__(config, model)
+        self.classifier = nn.Linear(self.width, 1)
 
     def size(self, batch: TrainingBatch[Any]) -> float:
         """Divisor of the sum of losses: examples whose correct ending is known."""
         return float((batch.targets[ChoiceTargets].labels != IGNORE).sum())
-
-    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
-        return self.score_loss(self.logits(x, batch), batch.targets[ChoiceTargets], accuracy=accuracy)
 
     def score_loss(self, scores_B1: Tensor, targets: ChoiceTargets[Tensor], *, accuracy: bool = False) -> Loss:
         """Cross-entropy over the endings of each example, from the scores of their windows."""
@@ -138,16 +101,3 @@ class MultipleChoice(Head):
             correct=right,
             weight=self.config.weight,
         )
-
-
-def segment_means(x_NK: Tensor, lengths_B: Tensor) -> Tensor:
-    """Means of runs of rows: [N, K] → [B, K].
-
-    >>> segment_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([2, 1])).tolist()
-    [[2.0], [5.0]]
-    """
-    owner_N = torch.repeat_interleave(
-        torch.arange(len(lengths_B), device=x_NK.device), lengths_B, output_size=len(x_NK)
-    )
-    sums_BK = x_NK.new_zeros(len(lengths_B), x_NK.shape[1]).index_add(0, owner_N, x_NK)
-    return sums_BK / lengths_B[:, None].to(sums_BK.dtype)

@@ -66,6 +66,25 @@ def pooled_padded(z_BLD: Tensor, mask_BL: Tensor, pool: str) -> Tensor:
     return z_BLD.masked_fill(mask_BL1 == 0, torch.finfo(z_BLD.dtype).min).amax(1)
 
 
+def owners(lengths_B: Tensor, total: int) -> Tensor:
+    """The sequence of each token: [B] → [N]. `total` is N, so that CUDA need not wait for the lengths.
+
+    >>> owners(torch.tensor([2, 1]), 3).tolist()
+    [0, 0, 1]
+    """
+    return torch.repeat_interleave(torch.arange(len(lengths_B), device=lengths_B.device), lengths_B, output_size=total)
+
+
+def segment_means(x_NK: Tensor, lengths_B: Tensor) -> Tensor:
+    """Means of runs of rows: [N, K] → [B, K].
+
+    >>> segment_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([2, 1])).tolist()
+    [[2.0], [5.0]]
+    """
+    sums_BK = x_NK.new_zeros(len(lengths_B), x_NK.shape[1]).index_add(0, owners(lengths_B, len(x_NK)), x_NK)
+    return sums_BK / lengths_B[:, None].to(sums_BK.dtype)
+
+
 WordPool = Literal["first", "mean", "max"]
 
 

@@ -20,14 +20,14 @@ import torch
 from msgspec import UNSET, UnsetType
 from torch import Tensor, nn
 
-from larvatus.core.arrays import Doubles, Floats, Ints
-from larvatus.core.batch import TokenBatch, TrainingBatch
-from larvatus.core.ranges import DropoutRate, Temperature, Weight
+from larvatus.core.arrays import Doubles, Floats
+from larvatus.core.batch import TrainingBatch
+from larvatus.core.ranges import Temperature, Weight
 from larvatus.core.targets import RelevanceTargets
 from larvatus.metrics.calibration import sigmoid
-from larvatus.models.heads.head import Dense, Head, HeadConfig, to_float32
-from larvatus.models.heads.multiple_choice import segment_means
-from larvatus.models.heads.pooling import SUMMARIES, SummaryPool, pooled_padded, summary_tokens
+from larvatus.models.heads.head import to_float32
+from larvatus.models.heads.pooling import owners, pooled_padded
+from larvatus.models.heads.sequence_score import SequenceScore, SequenceScoreConfig
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.loss import Loss
 from larvatus.models.objectives.ranking import AnyRankingLoss, BinaryCrossEntropy
@@ -44,22 +44,12 @@ ACTIVATIONS: dict[str, Activation] = {
 """Their names of what is applied to a score."""
 
 
-class RerankingConfig(HeadConfig, path="reranking: ", tag="reranking"):
+class RerankingConfig(SequenceScoreConfig, path="reranking: ", tag="reranking"):
     needs: ClassVar = RelevanceTargets
     suffix: ClassVar[str | None] = "ForSequenceClassification"
     stored_as: ClassVar[str | None] = "classification"
     labels: ClassVar[tuple[str]] = ("relevance",)
 
-    pool: Literal["cls", "last", "mean"] = "cls"
-    """Pooling of a query with a passage: the vector of the first token ([CLS]), of the last, or the mean."""
-    dense: Dense = "tanh"
-    """The layer between that vector and the score, as in the model's family; none: one linear layer only."""
-    dense_norm: bool = False
-    """A norm after it (ModernBERT)."""
-    dropout: DropoutRate = 0.1
-    """Dropout on the input of the score."""
-    mix: bool = False
-    """A learned mix of all layers instead of the last (ELMo)."""
     activation: Activation = "sigmoid"
     """What is applied to a score before it is shown."""
     loss: AnyRankingLoss = BinaryCrossEntropy()
@@ -104,34 +94,12 @@ class RerankingConfig(HeadConfig, path="reranking: ", tag="reranking"):
         return {"activation": ACTIVATIONS[stated]}
 
 
-class Reranking(Head):
-    needs = RelevanceTargets
+class Reranking(SequenceScore):
     config: RerankingConfig
 
     def __init__(self, config: RerankingConfig, model: EncoderConfig) -> None:
-        super().__init__(
-            model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
-        )
-        self.config = config
+        super().__init__(config, model)
         self.classifier = nn.Linear(self.width, 1, bias=config.bias is not False)
-
-    @property
-    def summary(self) -> SummaryPool | None:
-        pool = self.config.pool
-        return pool if pool != "mean" and self.mix is None else None
-
-    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """Each sequence is a row."""
-        return np.ones(tokens.count, np.int64)
-
-    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """The pooled vector of each sequence: [N, D] → [B, D]."""
-        lengths_B, pool = batch.tokens.lengths, self.config.pool
-        return summary_tokens(z_ND, lengths_B, pool) if pool in SUMMARIES else segment_means(z_ND, lengths_B)
-
-    def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """The score of each sequence from features: [B, D] (or a stack of layers) → [B, 1]."""
-        return to_float32(self.classifier(self.trunk(x)))
 
     def padded_logits(self, z_BLD: Tensor, mask_BL: Tensor) -> Tensor:
         """[B, 1]."""
@@ -142,9 +110,6 @@ class Reranking(Head):
     def size(self, batch: TrainingBatch[Any]) -> float:
         """Divisor of the sum of losses: lists."""
         return float(batch.targets[RelevanceTargets].count)
-
-    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
-        return self.score_loss(self.logits(x, batch), batch.targets[RelevanceTargets])
 
     def score_loss(self, scores_B1: Tensor, targets: RelevanceTargets[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from the scores of sequences: [B, 1] → [P], the best window of each pair → a sum over lists."""
@@ -164,6 +129,5 @@ def segment_maxima(x_N: Tensor, lengths_B: Tensor) -> Tensor:
     >>> segment_maxima(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([2, 1])).tolist()
     [3.0, 2.0]
     """
-    runs = torch.arange(len(lengths_B), device=x_N.device)
-    owner_N = torch.repeat_interleave(runs, lengths_B, output_size=len(x_N))
-    return x_N.new_full((len(lengths_B),), -torch.inf).scatter_reduce(0, owner_N, x_N, "amax")
+    start_B = x_N.new_full((len(lengths_B),), -torch.inf)
+    return start_B.scatter_reduce(0, owners(lengths_B, len(x_N)), x_N, "amax")

@@ -188,12 +188,10 @@ class SpansConfig(HeadConfig, path="spans: ", tag="spans"):
 
 
 class Spans(Head):
-    needs = WordSpans
     config: SpansConfig
 
     def __init__(self, config: SpansConfig, model: EncoderConfig) -> None:
-        super().__init__(model, mix=config.mix, dropout=config.dropout)
-        self.config = config
+        super().__init__(config, model)
         self.scorer = SpanScorer(
             model.hidden,
             hidden=config.hidden,

@@ -16,7 +16,7 @@ word vectors, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -29,8 +29,7 @@ from larvatus.core.batch import edges, runs
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Temperature, Weight
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.heads.head import HeadConfig
-from larvatus.models.heads.text_head import TokenHead, text_lengths
+from larvatus.models.heads.text_head import TextHeadConfig, TokenHead, text_lengths
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.models.objectives.sentence import Splade, Texts, WeightVectors
@@ -39,12 +38,8 @@ NUMBERS = 1 << 23
 """Logits that are in memory at once: 32 MiB."""
 
 
-class SparseConfig(HeadConfig, path="sparse: ", tag="sparse"):
-    needs: ClassVar = SentenceTargets
-    labels: ClassVar[tuple[str, ...]] = ()
-    mix: ClassVar[bool] = False
+class SparseConfig(TextHeadConfig, path="sparse: ", tag="sparse"):
     vector_kind: ClassVar = "sparse"
-    in_modules: ClassVar = True
     objectives: ClassVar = (MaskedLMConfig(),)
 
     loss: Splade = Splade()
@@ -58,17 +53,12 @@ class SparseConfig(HeadConfig, path="sparse: ", tag="sparse"):
     def describe(self) -> str:
         return "a weight for each token of the vocabulary, most of them 0, compared by dot product"
 
-    def hf_fields(self) -> dict[str, Any]:
-        """Nothing: `modules.json` states all."""
-        return {}
-
 
 class Sparse(TokenHead):
     config: SparseConfig
 
     def __init__(self, config: SparseConfig, model: EncoderConfig, vocabulary: int) -> None:
-        super().__init__(model, mix=False, dropout=0.0)
-        self.config = config
+        super().__init__(config, model)
         self.size_of_vector = vocabulary
         self._encoder: tuple[Encoder, ...] = ()  # in tuples, so that their weights are not counted as the head's
         self._words: tuple[MaskedLM, ...] = ()

@@ -84,14 +84,10 @@ class TaggingConfig(HeadConfig, path="tagging: ", tag="tagging"):
 
 
 class Tagging(Head):
-    needs = WordTags
     config: TaggingConfig
 
     def __init__(self, config: TaggingConfig, model: EncoderConfig) -> None:
-        super().__init__(
-            model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
-        )
-        self.config = config
+        super().__init__(config, model)
         self.lstm = BiLSTM(size=self.width, hidden=config.lstm) if config.lstm else None
         self.classifier = nn.Linear(self.lstm.width if self.lstm is not None else self.width, len(config.labels))
         self.crf = CRF(len(config.labels)) if config.crf else None

@@ -16,7 +16,7 @@ tokens, T texts, E examples, B sequences, D hidden size, K size of a vector.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,15 +25,27 @@ from torch import Tensor
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.heads.head import Head
+from larvatus.models.heads.head import Head, HeadConfig
+from larvatus.models.heads.pooling import owners
 from larvatus.models.objectives.loss import Loss
 from larvatus.models.objectives.sentence import Texts
+
+
+class TextHeadConfig(HeadConfig):
+    """What the settings of these heads have in common: `modules.json` states all of them, and config.json nothing."""
+
+    needs: ClassVar = SentenceTargets
+    labels: ClassVar[tuple[str, ...]] = ()
+    mix: ClassVar[bool] = False
+    in_modules: ClassVar = True
+
+    def hf_fields(self) -> dict[str, Any]:
+        return {}
 
 
 class TextHead(Head):
     """A head whose rows are vectors that a loss compares."""
 
-    needs = SentenceTargets
     progress = 1.0
     """Share of the training steps that are done; the trainer sets it."""
     size_of_vector: int
@@ -91,13 +103,15 @@ class TokenHead(TextHead):
 
     def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """The tokens that count: [N, D] → [N', D]."""
-        targets: SentenceTargets[Tensor] = batch.targets[SentenceTargets]
-        lengths_B = batch.tokens.lengths
-        sequences_B = torch.arange(batch.tokens.count, device=z_ND.device)
-        owner_N = torch.repeat_interleave(sequences_B, lengths_B, output_size=len(z_ND))
-        place_N = torch.arange(len(z_ND), device=z_ND.device) - (torch.cumsum(lengths_B, 0) - lengths_B)[owner_N]
-        kept_N2 = targets.kept[owner_N]
-        return z_ND[(place_N >= kept_N2[:, 0]) & (place_N < kept_N2[:, 1])]
+        return z_ND[counted_tokens(batch, owners(batch.tokens.lengths, len(z_ND)))]
+
+
+def counted_tokens(batch: TrainingBatch[Tensor], owner_N: Tensor) -> Tensor:
+    """[N] whether each token counts in its sequence, whose number is its owner."""
+    lengths_B, targets = batch.tokens.lengths, batch.targets[SentenceTargets]
+    place_N = torch.arange(len(owner_N), device=owner_N.device) - (torch.cumsum(lengths_B, 0) - lengths_B)[owner_N]
+    kept_N2: Tensor = targets.kept[owner_N]
+    return (place_N >= kept_N2[:, 0]) & (place_N < kept_N2[:, 1])
 
 
 def text_lengths(targets: SentenceTargets[Any]) -> Tensor:

@@ -27,7 +27,7 @@ from larvatus.core.errors import UsageError
 from larvatus.core.ranges import CountOrNone, Score, Size
 from larvatus.core.targets import ClassTargets
 from larvatus.models.heads.classification import Classification, ClassificationConfig
-from larvatus.models.heads.head import Head
+from larvatus.models.heads.head import Trunk
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
 
@@ -108,7 +108,7 @@ class Verbaliser(Classification):
     config: VerbaliserConfig
 
     def __init__(self, config: VerbaliserConfig, model: EncoderConfig, vocabulary: int) -> None:
-        Head.__init__(self, model, mix=False, dropout=0.0)  # it has words instead of a classifier
+        Trunk.__init__(self, model)  # it has words instead of a classifier
         self.config = config
         self.words = MaskedLM(MaskedLMConfig(), model, vocabulary)
         self._encoder: tuple[Encoder, ...] = ()  # in a tuple, so that its weights are not counted as the head's

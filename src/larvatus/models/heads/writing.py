@@ -82,12 +82,10 @@ class TextToTextConfig(HeadConfig, path="writing: ", tag="writing"):
 
 
 class TextToText(Head):
-    needs = DenoisedText
     config: TextToTextConfig
 
     def __init__(self, config: TextToTextConfig, model: EncoderConfig) -> None:
-        super().__init__(model, mix=False, dropout=0.0)
-        self.config = config
+        super().__init__(config, model)
         self.denoising = Denoising(DenoisingConfig())  # it has no weights: words are scored by the encoder's vectors
         self._encoder: tuple[EncoderDecoder, ...] = ()  # in a tuple, so that its weights are not counted as the head's
 

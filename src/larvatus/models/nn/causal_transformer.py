@@ -37,7 +37,7 @@ from larvatus.models.nn.feedforward import Activation, FeedForward
 
 
 class CausalTransformerConfig(AttentionSettings, tag_field="type", tag="causal-transformer"):
-    """Settings of a recipe; the defaults are GPT's."""
+    """Settings of a recipe; the defaults are GPT's. Published vocabularies add nothing around a text."""
 
     activation: Activation = "gelu-tanh"
     """Nonlinearity of the feedforward layer."""
@@ -55,16 +55,6 @@ class CausalTransformerConfig(AttentionSettings, tag_field="type", tag="causal-t
     """Standard deviation of the initial weights."""
     residual_init: bool = False
     """Divide those of layers that end in the residual stream by √(2 × layers), the number of such layers (GPT-2)."""
-
-    @property
-    def segments(self) -> int:
-        """None: the texts of a pair are separated by a token only."""
-        return 0
-
-    @property
-    def enclosed(self) -> bool:
-        """Published vocabularies add nothing around a text."""
-        return False
 
     def least_weights(self, vocabulary: int) -> int:
         block = 4 * self.hidden**2 + 2 * self.hidden * self.inner

@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Clip, Deviation, DropoutRate, Layers, LayersOrNone, Size, SizeOrNone
-from larvatus.core.settings import Settings
 from larvatus.models.nn.character_cnn import SYMBOLS, CharacterCNN, WordLayout
 from larvatus.models.nn.compiling import uncompiled
 from larvatus.models.nn.dropout import Dropout
-from larvatus.models.nn.encoder_base import Encoder
+from larvatus.models.nn.encoder_base import Encoder, ModelConfig
 from larvatus.models.nn.feedforward import Activation
 from larvatus.models.nn.lstm import ProjectedLSTM
 
@@ -32,7 +31,7 @@ CHARACTERS_PER_WORD = 5
 """Characters of an average word, for estimates of size and cost."""
 
 
-class ElmoConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="elmo"):
+class ElmoConfig(ModelConfig, tag_field="type", tag="elmo"):
     text_pool: ClassVar[str] = "mean"
     """Pooling of a text: at its first token, one of the directions has read nothing."""
     mixed: ClassVar[bool] = True
@@ -84,15 +83,6 @@ class ElmoConfig(Settings, path="model.", error=RecipeError, tag_field="type", t
         return self.hidden // 2
 
     @property
-    def blocks(self) -> int:
-        return self.layers
-
-    @property
-    def segments(self) -> int:
-        """None: texts have no segment embeddings."""
-        return 0
-
-    @property
     def enclosed(self) -> bool:
         """A sentence is between begin and end tokens, from which the LSTMs start."""
         return True
@@ -100,15 +90,6 @@ class ElmoConfig(Settings, path="model.", error=RecipeError, tag_field="type", t
     @property
     def activation(self) -> Activation:
         return "relu"
-
-    @property
-    def norm_epsilon(self) -> float:
-        """Epsilon of norms in heads; ELMo itself has none."""
-        return 1e-12
-
-    @property
-    def biases(self) -> bool:
-        return True
 
     @property
     def _characters(self) -> int:

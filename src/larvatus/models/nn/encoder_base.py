@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -60,65 +60,80 @@ def set_activation_checkpointing(module: nn.Module, recomputes: bool) -> None:
             part.recomputes = recomputes
 
 
-class ModelConfig(Protocol):
-    """The interface of an encoder's settings: fields or properties, as the encoder has them."""
+class ModelConfig(Settings, path="model.", error=RecipeError):
+    """Settings of an encoder: what others read of them. An encoder overrides each with a field or a property."""
 
     @property
     def hidden(self) -> int:
         """Size of a token's vector."""
+        raise NotImplementedError
 
     @property
     def layers(self) -> int:
         """Layers above the embeddings."""
-
-    @property
-    def blocks(self) -> int:
-        """Layers with weights of their own."""
+        raise NotImplementedError
 
     @property
     def max_positions(self) -> int:
         """Longest sequence, in tokens."""
+        raise NotImplementedError
+
+    @property
+    def blocks(self) -> int:
+        """Layers with weights of their own."""
+        return self.layers
 
     @property
     def segments(self) -> int:
-        """Kinds of segment; 0 for none."""
+        """Kinds of segment; 0: the texts of a pair have no segment embeddings."""
+        return 0
 
     @property
     def word_width(self) -> int:
         """Size of the word vectors to which heads are tied."""
+        return self.hidden
 
     @property
     def activation(self) -> Activation:
         """Nonlinearity of heads, as of the encoder's own layers."""
+        return "gelu"
 
     @property
     def norm_epsilon(self) -> float:
         """Added to the variance in norms of heads."""
+        return 1e-12
 
     @property
     def biases(self) -> bool:
-        """Whether linear layers and norms of heads have biases."""
+        """Whether linear layers and norms, of heads too, have biases."""
+        return True
 
     @property
     def init(self) -> float:
         """Standard deviation of the initial weights."""
+        return 0.02
 
     @property
     def enclosed(self) -> bool:
         """Whether it expects a special token before every text and one after it."""
+        return False
 
     @property
     def kept_numbers(self) -> int:
         """Numbers that a token keeps for the backward pass, at least."""
+        raise NotImplementedError
 
     def least_weights(self, vocabulary: int) -> int:
         """Weights, at least."""
+        raise NotImplementedError
 
     def build(self, vocabulary: int) -> Encoder:
         """The encoder, with torch's initial weights."""
+        raise NotImplementedError
 
     def narrowed(self, share: float) -> ModelConfig:
         """A narrower encoder over the same embeddings, its width a share of this one's (ELECTRA's generator)."""
+        raise NotImplementedError
 
 
 class Encoder(ActivationCheckpointing, ABC):
@@ -204,24 +219,18 @@ class Encoder(ActivationCheckpointing, ABC):
         )
 
 
-class AttentionConfig(ModelConfig, Protocol):
-    """Settings of an encoder of attention blocks."""
-
-    @property
-    def heads(self) -> int:
-        """Attention heads of a layer."""
-
-
 class AttentionEncoder(Encoder):
     """An encoder whose layers are blocks with an `attention`, whose `out` projects all heads."""
 
-    config: AttentionConfig
+    config: Any
+    """Settings with `heads`."""
     blocks: nn.ModuleList
     """One for each layer, or one for all."""
 
     @property
     def heads(self) -> int:
-        return self.config.heads
+        heads: int = self.config.heads
+        return heads
 
     def block(self, layer: int) -> Any:
         """The block of a layer, counted from 0."""
@@ -281,7 +290,7 @@ def by_sequence(weights: Sequence[Tensor], lengths: Tensor) -> list[Tensor]:
     return [sorted_weights[number] for number in range(len(order))]
 
 
-class AttentionSettings(Settings, path="model.", error=RecipeError):
+class AttentionSettings(ModelConfig):
     """First settings of encoders of attention blocks, and the sizes that follow from them."""
 
     layers: Layers = 12
@@ -306,21 +315,6 @@ class AttentionSettings(Settings, path="model.", error=RecipeError):
     def inner(self) -> int:
         """Inner size of the feedforward layer, resolved."""
         return self.feedforward or default_inner(self.hidden, gated=self.gated)
-
-    @property
-    def blocks(self) -> int:
-        """Layers with weights of their own."""
-        return self.layers
-
-    @property
-    def word_width(self) -> int:
-        """Size of the word vectors, resolved; tied heads end in it."""
-        return self.hidden
-
-    @property
-    def biases(self) -> bool:
-        """Whether linear layers and norms, of heads too, have biases."""
-        return True
 
     @property
     def kept_numbers(self) -> int:

@@ -36,11 +36,10 @@ from larvatus.core.ranges import (
     Size,
     SizeOrNone,
 )
-from larvatus.core.settings import Settings
 from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.attention.cross_attention import CrossAttention, CrossGroups, DecoderLayout
 from larvatus.models.nn.dropout import Dropout
-from larvatus.models.nn.encoder_base import ActivationCheckpointing, check_heads, default_inner
+from larvatus.models.nn.encoder_base import ActivationCheckpointing, ModelConfig, check_heads, default_inner
 from larvatus.models.nn.feedforward import Activation, FeedForward
 from larvatus.models.nn.positions import RelativeBias
 
@@ -69,7 +68,9 @@ class RMSNorm(nn.Module):
         return y_ND
 
 
-class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
+class EncoderDecoderSettings(ModelConfig):
+    """No special token precedes a text; `init` is for new heads only, as its own weights have those of T5's code."""
+
     layers: Layers = 12
     """Blocks of the encoder."""
     decoder_layers: LayersOrNone = 0
@@ -117,11 +118,6 @@ class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
             )
 
     @property
-    def blocks(self) -> int:
-        """Layers of the encoder with weights of their own: all."""
-        return self.layers
-
-    @property
     def decoder_blocks(self) -> int:
         return self.decoder_layers or self.layers
 
@@ -135,26 +131,7 @@ class EncoderDecoderSettings(Settings, path="model.", error=RecipeError):
         return self.feedforward or default_inner(self.hidden, gated=self.gated)
 
     @property
-    def word_width(self) -> int:
-        return self.hidden
-
-    @property
-    def segments(self) -> int:
-        """None: the texts of a pair have no segment embeddings."""
-        return 0
-
-    @property
     def biases(self) -> bool:
-        return False
-
-    @property
-    def init(self) -> float:
-        """Standard deviation of new heads; its own weights have those of T5's code."""
-        return 0.02
-
-    @property
-    def enclosed(self) -> bool:
-        """An end token follows a text, but nothing precedes it."""
         return False
 
     @property

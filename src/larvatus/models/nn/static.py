@@ -19,12 +19,10 @@ from torch import Tensor, nn
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import LARGEST_SIZE, Deviation, Size
-from larvatus.core.settings import Settings
-from larvatus.models.nn.encoder_base import Encoder
-from larvatus.models.nn.feedforward import Activation
+from larvatus.models.nn.encoder_base import Encoder, ModelConfig
 
 
-class StaticConfig(Settings, path="model.", error=RecipeError, tag_field="type", tag="static"):
+class StaticConfig(ModelConfig, tag_field="type", tag="static"):
     text_pool: ClassVar[str] = "mean"
     """Pooling of a text: no token summarises the others."""
 
@@ -39,39 +37,9 @@ class StaticConfig(Settings, path="model.", error=RecipeError, tag_field="type",
         return 1
 
     @property
-    def blocks(self) -> int:
-        return 1
-
-    @property
     def max_positions(self) -> int:
         """No limit: a text is read as a whole."""
         return LARGEST_SIZE
-
-    @property
-    def segments(self) -> int:
-        return 0
-
-    @property
-    def enclosed(self) -> bool:
-        """Texts have no special tokens around them."""
-        return False
-
-    @property
-    def word_width(self) -> int:
-        return self.hidden
-
-    @property
-    def activation(self) -> Activation:
-        return "gelu"
-
-    @property
-    def norm_epsilon(self) -> float:
-        """Epsilon of norms in heads."""
-        return 1e-12
-
-    @property
-    def biases(self) -> bool:
-        return True
 
     @property
     def kept_numbers(self) -> int:

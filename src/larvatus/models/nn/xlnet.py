@@ -41,6 +41,8 @@ from larvatus.models.nn.xlnet_layers import SegmentMemory, SequenceHalves, XLNet
 
 
 class XLNetConfig(AttentionSettings, tag_field="type", tag="xlnet"):
+    """Its vocabularies add nothing before a text, so that it is not `enclosed`."""
+
     activation: Activation = "gelu"
     """Nonlinearity of the feedforward layer."""
     norm_epsilon: Epsilon = 1e-12
@@ -68,11 +70,6 @@ class XLNetConfig(AttentionSettings, tag_field="type", tag="xlnet"):
     def segments(self) -> int:
         """As many as its vocabularies number (two texts, <cls>, <sep>, padding); it only compares two for equality."""
         return 5
-
-    @property
-    def enclosed(self) -> bool:
-        """Its vocabularies add nothing before a text."""
-        return False
 
     def least_weights(self, vocabulary: int) -> int:
         return self.layers * (5 * self.hidden**2 + 2 * self.hidden * self.inner) + vocabulary * self.hidden

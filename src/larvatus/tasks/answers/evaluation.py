@@ -212,7 +212,7 @@ def _lowest(function: Callable[[float], float], low: float, high: float, *, clos
 
 def answer_metric(config: QuestionAnsweringConfig, asked: str | None = None) -> str:
     known = WITH_NULL if config.null else METRICS
-    return known[0] if asked is None else check_metric(asked, known)
+    return check_metric(asked, known)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -110,13 +110,8 @@ def marks_whole_words(train: Dataset[QuestionExample]) -> bool:
 
 
 class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
-    name = "answer"
-    title = "Answer questions from passages."
-    models = "models that answer"
-    Options = AnswerOptions
-    Head = QuestionAnsweringConfig
-    Reading = QuestionFiles
-    Inputs = TextOrPairInput
+    name, title, models = "answer", "Answer questions from passages.", "models that answer"
+    Options, Head, Reading, Inputs = AnswerOptions, QuestionAnsweringConfig, QuestionFiles, TextOrPairInput
     defaults = Defaults(1e-4, 1.0, 1_500)
     card = CardTerms(
         "answers questions from passages",

@@ -7,7 +7,6 @@ logits = ending_scores(model, data, scoring)     # [E, most endings], ABSENT whe
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 
 from larvatus.core import notebook
 from larvatus.core.arrays import Floats, Ints
-from larvatus.core.batch import TrainingBatch, edges, ranges
+from larvatus.core.batch import edges, ranges
 from larvatus.core.pretraining_targets import IGNORE
 from larvatus.core.tabular import Tabular
 from larvatus.core.targets import ChoiceTargets
@@ -25,7 +24,8 @@ from larvatus.models.heads.multiple_choice import MultipleChoice
 from larvatus.models.network import Network
 from larvatus.tasks.choose.reader import ChoiceExample
 from larvatus.tasks.classify.classify import Merge, merge_windows
-from larvatus.tasks.encoding.sequences import Sequences, run_indices, text_sequences
+from larvatus.tasks.encoding.pair_lists import PairLists
+from larvatus.tasks.encoding.sequences import text_sequences
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.results import Coverage, Piece, best
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
@@ -35,30 +35,15 @@ ABSENT = -1e30
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedChoices:
-    """E examples of P endings in all."""
+class EncodedChoices(PairLists):
+    """E examples: pairs of a context with each of its endings."""
 
-    sequences: Sequences
-    """Sequences of the P pairs of context and ending."""
     endings: Ints  # [E]
     labels: Ints  # [E] IGNORE where nobody knows
 
-    def __len__(self) -> int:
-        return len(self.endings)
-
-    def pairs_of(self, examples: Ints) -> Ints:
-        """The pairs of some examples, in their order."""
-        chosen = np.asarray(examples, np.int64)
-        return run_indices(edges(self.endings)[:-1][chosen], self.endings[chosen])
-
-    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
-        targets = self.targets(examples)
-        tokens = self.sequences.batch(self.sequences.of(self.pairs_of(examples)))
-        groups = np.add.reduceat(targets.windows, edges(targets.endings)[:-1]) if len(targets.endings) else None
-        return TrainingBatch(
-            tokens=dataclasses.replace(tokens, groups=groups),
-            targets={ChoiceTargets: targets},
-        )
+    @property
+    def sizes(self) -> Ints:
+        return self.endings
 
     def targets(self, examples: Ints) -> ChoiceTargets[Ints]:
         return ChoiceTargets(

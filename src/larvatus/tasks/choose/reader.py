@@ -20,6 +20,7 @@ endings that this example does not have. Errors are raised with their place, or 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,19 +28,12 @@ from typing import Any, ClassVar
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.file_options import Paths
-from larvatus.data.labelled.problems import Problems, cause, fault
+from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Remark, Row, shorten
-from larvatus.data.labelled.tables import (
-    Columns,
-    Format,
-    LabelledTable,
-    TableOptions,
-    named_column,
-    open_table,
-    path_strings,
-)
+from larvatus.data.labelled.tables import Columns, LabelledTable, TableOptions, named_column
 from larvatus.data.labelled.texts import BadCell, BadLabel, TextFormat, cell_text
 from larvatus.data.text.columns import IDS, LABELS, first_named, normalise_name
+from larvatus.tasks.tables import open_unlabelled, read_tables, row_id, valid_rows
 
 CONTEXTS = (
     *("context", "ctx", "sent1", "article", "passage", "premise", "story", "startphrase", "text", "sentence"),
@@ -220,7 +214,6 @@ def _skewed(name: str, part: Dataset[ChoiceExample]) -> Iterator[Remark]:
             )
 
 
-TABLES: Mapping[TextFormat, Format] = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "parquet": "parquet"}
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FEWEST = 2
 """Endings of an example."""
@@ -234,39 +227,33 @@ def read_choices(
     problems: Problems | None = None,
 ) -> Dataset[ChoiceExample]:
     """Labelled examples from one file or several."""
-    examples: list[ChoiceExample] = []
-    read_as: dict[str, None] = {}
-    names = []
-    for path in path_strings(paths):
-        table = open_table(path, options, problems)
-        shape = choice_columns(table, columns)
-        examples += _rows(table, shape, problems)
-        names.append(table.name)
-        read_as[shape.describe()] = None
-    source = ", ".join(names)
-    if not examples:
-        raise DataError(f"{source}: no row can be used{cause(problems)}; give labelled examples")
+    examples, source, read_as = read_tables(
+        paths,
+        options,
+        lambda table: choice_columns(table, columns),
+        _examples,
+        give="give labelled examples",
+        problems=problems,
+    )
     sizes = sorted({len(example.endings) for example in examples})
     counted = f"{sizes[0]} endings each" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} endings"
-    return Dataset(tuple(examples), source, f"read as: {'; '.join(read_as)} ({counted})")
+    return Dataset(tuple(examples), source, f"{read_as} ({counted})")
 
 
 def read_unlabelled_choices(
     name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
 ) -> Iterator[ChoiceExample]:
     """Examples without labels, one at a time, from a file, or from standard input for ``-``."""
-    if format is not None and format not in TABLES:
-        raise DataError(f"contexts with endings are read from csv, tsv, jsonl or parquet, not {format}")
-    table = open_table(name, TableOptions(format=None if format is None else TABLES[format]))
+    table = open_unlabelled(name, format, "contexts with endings")
     shape = choice_columns(table, columns, labelled=False)
     say(f"{table.name}: read as: {shape.describe()}")
-    yield from _rows(table, shape, None)
+    yield from valid_rows(table, shape, _examples, None)
 
 
 def choice_of_row(row: Row, place: Place) -> ChoiceExample:
     """One example without a label, from a row that is in memory."""
     table = LabelledTable(str(place), "jsonl", tuple(row), True, (row,), iter([(place, row)]))
-    (example,) = _rows(table, choice_columns(table, labelled=False), None)
+    (example,) = valid_rows(table, choice_columns(table, labelled=False), _examples, None)
     return example
 
 
@@ -284,28 +271,18 @@ def choice_of(
     return ChoiceExample(context, tuple(endings), label, place, id)
 
 
-def _rows(table: LabelledTable, shape: ChoiceColumns, problems: Problems | None) -> Iterator[ChoiceExample]:
-    for place, row in table.rows:
-        try:
-            yield _example(row, shape, place)
-        except BadCell as bad:
-            fault(problems, bad.kind, place, str(bad))
-        except BadLabel as bad:
-            fault(problems, "no right ending", place, str(bad))
-
-
-def _example(row: Row, shape: ChoiceColumns, place: Place) -> ChoiceExample:
+def _examples(row: Row, shape: ChoiceColumns, place: Place) -> list[ChoiceExample]:
+    """The one example of a row."""
     context = cell_text(row, shape.context)
     bare, names = _endings(row, shape)
     start = "" if shape.start is None else cell_text(row, shape.start).rstrip() + " "
-    identifier = row.get(shape.id) if shape.id else None
-    example = choice_of(
-        context, [start + ending for ending in bare], None, place, None if identifier is None else str(identifier)
-    )
+    example = choice_of(context, [start + ending for ending in bare], None, place, row_id(row, shape.id))
     if shape.label is None:
-        return example
-    label = right_ending(row.get(shape.label), bare, names)
-    return choice_of(context, list(example.endings), label, place, example.id)
+        return [example]
+    try:
+        return [dataclasses.replace(example, label=right_ending(row.get(shape.label), bare, names))]
+    except BadLabel as bad:
+        raise BadCell("no right ending", str(bad)) from bad
 
 
 def _endings(row: Row, shape: ChoiceColumns) -> tuple[list[str], list[str]]:

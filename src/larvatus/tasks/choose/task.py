@@ -26,7 +26,7 @@ from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads.head import Dense
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.pooling import resolve_pool
-from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
+from larvatus.tasks.arguments import TaskArguments, head_settings, with_layer_mix
 from larvatus.tasks.choose.encode import Chosen, chooser_of, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import METRICS, ChoiceEvaluation, ChoiceValidation, evaluate_choices
 from larvatus.tasks.choose.reader import (
@@ -59,11 +59,7 @@ class ChooseOptions(Settings):
 
 def choosing_head(options: ChooseOptions, *, natural: Mapping[str, Any]) -> MultipleChoiceConfig:
     """`natural` is what the model's family has: its layer before the score and its way of pooling."""
-    asked = {"pool": options.pool, "dense": options.dense, "dropout": options.dropout}
-    settings: dict[str, Any] = {**natural, **{name: value for name, value in asked.items() if value is not None}}
-    if settings.get("dense") == "none":
-        settings["dense_norm"] = False
-    return MultipleChoiceConfig(mix=bool(options.mix), **settings)
+    return MultipleChoiceConfig(mix=bool(options.mix), **head_settings(options, natural))
 
 
 class ChoiceFiles(TableFiles):
@@ -93,11 +89,8 @@ class ContextAndEndings(PlainTexts):
 
 
 class ChooseTask(Task[ChoiceExample, Chosen, ChooseOptions]):
-    name = "choose"
-    title = "Choose the right of several endings."
-    Options = ChooseOptions
-    Head = MultipleChoiceConfig
-    defaults = Defaults(5e-5, 1.0, 1_500)
+    name, title, models = "choose", "Choose the right of several endings.", "models that choose"
+    Options, Head, Reading, Inputs = ChooseOptions, MultipleChoiceConfig, ChoiceFiles, ContextAndEndings
     card = CardTerms(
         "chooses the right of several endings",
         "multiple-choice",
@@ -105,9 +98,6 @@ class ChooseTask(Task[ChoiceExample, Chosen, ChooseOptions]):
         '("A context.", ["One ending.", "Another ending."])',
         '"A context." --ending "One ending." --ending "Another ending."',
     )
-    Reading = ChoiceFiles
-    Inputs = ContextAndEndings
-    models = "models that choose"
     shows = frozenset({"top"})
     as_tuples = (("context", "endings", "label"),)
 
@@ -125,14 +115,12 @@ class ChooseTask(Task[ChoiceExample, Chosen, ChooseOptions]):
         config = choosing_head(
             with_layer_mix(self.options(args), bundle), natural=default_head_settings(bundle, "choosing")
         )
-        head, windows = (
-            msgspec.structs.replace(config, pool=resolve_pool(bundle.tokenizer.template, config.pool)),
-            args.windows(bundle),
-        )
+        head = msgspec.structs.replace(config, pool=resolve_pool(bundle.tokenizer.template, config.pool))
+        windows = args.windows(bundle)
         encoded, validation = encode_choices(bundle, train.examples, windows), None
         if dev:
-            metric = METRICS[0] if args.metric is None else check_metric(args.metric, METRICS)
-            validation = ChoiceValidation(encode_choices(bundle, dev.examples, windows), metric)
+            data = encode_choices(bundle, dev.examples, windows)
+            validation = ChoiceValidation(data, check_metric(args.metric, METRICS))
         return TaskData(head=head, encoded=encoded, validation=validation, train=train, dev=dev)
 
     def is_linear(self, config: MultipleChoiceConfig) -> bool:

@@ -43,10 +43,8 @@ from larvatus.tasks.evaluation.evaluation import (
     plain_metrics,
     read_statistics,
 )
-from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_classes
+from larvatus.tasks.evaluation.resampling import resampled_classes
 from larvatus.tasks.evaluation.tables import class_table, confusion_table
-
-Rows = tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,9 +79,7 @@ class TextEvaluation(LabelEvaluation):
         yield from self.calibration_and_notes()
 
     def paired(self, other: TextEvaluation) -> PairedMetrics:
-        rows = _rows_of_texts(self, other)
-        right = None if self.kind == "regression" else (right_answers(self), right_answers(other))
-        return PairedMetrics(*rows, right)
+        return _paired_texts(self, other)
 
 
 def evaluate_texts(
@@ -169,7 +165,7 @@ def right_answers(evaluation: TextEvaluation) -> npt.NDArray[np.bool_]:
     return same if same.ndim == 1 else np.asarray(same.all(1))
 
 
-def _rows_of_texts(first: TextEvaluation, second: TextEvaluation) -> Rows:
+def _paired_texts(first: TextEvaluation, second: TextEvaluation) -> PairedMetrics:
     if first.kind != second.kind:
         raise UsageError(
             f"{first.model} is a model of {first.kind}, {second.model} of {second.kind}; compare two of the same kind"
@@ -185,7 +181,8 @@ def _rows_of_texts(first: TextEvaluation, second: TextEvaluation) -> Rows:
         answers = second.found[:, np.argsort(place)]
     known = [set(evaluation.labels) - set(evaluation.unknown) for evaluation in (first, second)]
     binary = len(known[0]) == 2 and known[0] == known[1]
-    return (
+    return PairedMetrics(
         resampled_classes(first.gold, first.found, kind=first.kind, classes=len(names), binary=binary),
         resampled_classes(first.gold, answers, kind=first.kind, classes=len(names), binary=binary),
+        None if first.kind == "regression" else (right_answers(first), right_answers(second)),
     )

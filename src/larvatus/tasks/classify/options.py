@@ -39,7 +39,7 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import ClassificationConfig
 from larvatus.models.heads.head import Dense
 from larvatus.models.heads.pooling import SUMMARIES
-from larvatus.tasks.arguments import Trainable
+from larvatus.tasks.arguments import Trainable, head_settings
 from larvatus.tasks.classify.classify import Merge
 
 
@@ -100,10 +100,7 @@ def classification_head(
     labels = ("value",) if kind == "regression" else train.label_names()
     if kind == "multi-class" and len(labels) < 2:
         raise DataError(f"{train.source}: all examples are labelled {labels[0]!r}; classification needs two classes")
-    chosen = {"pool": options.pool, "dense": options.dense, "dropout": options.dropout}
-    settings: dict[str, Any] = {**natural, **{name: value for name, value in chosen.items() if value is not None}}
-    if settings.get("dense") == "none":
-        settings["dense_norm"] = False
+    settings = head_settings(options, natural)
     if settings.get("pool", "cls") not in (*SUMMARIES, "mean", "max"):
         raise UsageError(f"a text is pooled by cls, mean or max, not {settings['pool']}")
     return ClassificationConfig(

@@ -34,7 +34,7 @@ from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import ClassificationConfig
 from larvatus.models.heads.pooling import resolve_pool
 from larvatus.models.network import Network
-from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown, with_layer_mix
+from larvatus.tasks.arguments import TaskArguments, label_balance, report_unknown, with_layer_mix
 from larvatus.tasks.classify.classify import (
     LabelledTexts,
     Merge,
@@ -158,13 +158,9 @@ class TextTask(Task[TextExample, Classified, AnOptions]):
 
 
 class ClassifyTask(TextTask[ClassifyOptions]):
-    name = "classify"
-    title = "Classify texts or pairs."
-    models = "classifiers"
-    Options = ClassifyOptions
-    Head = ClassificationConfig
+    name, title, models = "classify", "Classify texts or pairs.", "classifiers"
+    Options, Head = ClassifyOptions, ClassificationConfig
     of_glue = True
-    defaults = Defaults(5e-5, 1.0, 1_500)
     card = CardTerms("classifies texts", "text-classification", "AutoModelForSequenceClassification")
 
     def prepare(

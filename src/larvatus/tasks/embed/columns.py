@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 from larvatus.core.errors import DataError
 from larvatus.core.flags import Flag
 from larvatus.data.labelled.file_options import Column, FileOptions
-from larvatus.data.labelled.tables import LabelledTable, TableOptions, named_column
+from larvatus.data.labelled.tables import LabelledTable, named_column
 from larvatus.data.text.columns import (
     IDS,
     LABELS,
@@ -69,10 +69,6 @@ class SentenceFiles(FileOptions):
     """Whether the first row names columns; default: as it looks."""
     quoting: bool | None = None
     """Whether quotes hold cells together; default: only in CSV."""
-
-    @property
-    def table(self) -> TableOptions:
-        return TableOptions(header=self.header, quoting=self.quoting)
 
 
 @dataclass(frozen=True, kw_only=True)

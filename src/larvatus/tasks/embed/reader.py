@@ -15,44 +15,37 @@ from typing import Any
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.file_options import Paths
-from larvatus.data.labelled.problems import Problems, cause, fault
+from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Place, Row, source_name
-from larvatus.data.labelled.tables import ENDINGS, LabelledTable, ending, open_table, path_strings
+from larvatus.data.labelled.tables import ENDINGS, ending, open_table
 from larvatus.data.labelled.texts import BadCell, cell_text, present_text, several_texts
 from larvatus.data.text.columns import is_number
 from larvatus.data.text.streams import numbered_lines
 from larvatus.tasks.embed.columns import SentenceColumns, SentenceFiles, sentence_columns
 from larvatus.tasks.embed.examples import SentenceExample
+from larvatus.tasks.tables import read_files, row_id, valid_rows
 
 
 def read_sentences(
     paths: Paths, files: SentenceFiles = SentenceFiles(), *, problems: Problems | None = None
 ) -> Dataset[SentenceExample]:
     """Examples from one file or several; all must hold the same kind of rows."""
-    examples: list[SentenceExample] = []
-    read_as: dict[str, None] = {}
     kinds: dict[str, str] = {}
-    names = []
-    for path in path_strings(paths):
+
+    def read_file(path: str) -> tuple[str, str, Iterator[SentenceExample]]:
         if _is_plain(path, files):
-            examples += _lines(path)
-            names.append(source_name(path))
-            shape, described = "texts", "texts, a text a line"
-        else:
-            table = open_table(path, files.table, problems)
-            columns = sentence_columns(table, files)
-            examples += _examples(table, columns, problems)
-            names.append(table.name)
-            shape, described = columns.rows, columns.describe()
-        kinds.setdefault(shape, names[-1])
-        read_as[described] = None
-    source = ", ".join(names)
+            kinds.setdefault("texts", source_name(path))
+            return source_name(path), "texts, a text a line", _lines(path)
+        table = open_table(path, files.table, problems)
+        columns = sentence_columns(table, files)
+        kinds.setdefault(columns.rows, table.name)
+        return table.name, columns.describe(), valid_rows(table, columns, examples_of, problems)
+
+    examples, source, read_as = read_files(paths, read_file, give="give texts", problems=problems)
     if len(kinds) > 1:
         (first, where), (second, other) = list(kinds.items())[:2]
         raise DataError(f"{where} holds {first}, but {other} holds {second}; give files of one kind, or --rows")
-    if not examples:
-        raise DataError(f"{source}: no row can be used{cause(problems)}; give texts")
-    return Dataset(tuple(examples), source, f"read as: {'; '.join(read_as)}")
+    return Dataset(tuple(examples), source, read_as)
 
 
 def _is_plain(path: str, files: SentenceFiles) -> bool:
@@ -70,14 +63,6 @@ def _lines(path: str) -> Iterator[SentenceExample]:
                 raise DataError(f"{place}: {bad}") from bad
 
 
-def _examples(table: LabelledTable, columns: SentenceColumns, problems: Problems | None) -> Iterator[SentenceExample]:
-    for place, row in table.rows:
-        try:
-            yield from examples_of(row, columns, place)
-        except BadCell as bad:
-            fault(problems, bad.kind, place, str(bad))
-
-
 def examples_of(row: Row, columns: SentenceColumns, place: Place) -> list[SentenceExample]:
     """The examples of a row: one, or where a row is a group, one for each of its texts."""
     if not columns.members:
@@ -93,14 +78,13 @@ def example_of(row: Row, columns: SentenceColumns, place: Place) -> SentenceExam
         texts += several_texts(row, name)
     if columns.rows == "triplets" and len(texts) < 3:
         raise BadCell("no negative", f"{', '.join(columns.negatives)} is empty; drop the row, or give it a negative")
-    identifier = row.get(columns.id) if columns.id else None
     return SentenceExample(
         tuple(texts),
         columns.rows,
         place,
         score=None if columns.score is None else _score(row.get(columns.score), columns.score),
         group=None if columns.group is None else present_text(row, columns.group).strip(),
-        id=None if identifier is None else str(identifier),
+        id=row_id(row, columns.id),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
+from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
 from larvatus.models.bundle.directory import Bundle
@@ -18,11 +18,11 @@ from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.models.heads.embedding import EmbeddingConfig
 from larvatus.models.heads.late_interaction import LateInteractionConfig
 from larvatus.models.heads.sparse import SparseConfig
-from larvatus.tasks.arguments import Defaults, TaskArguments
+from larvatus.tasks.arguments import TaskArguments
 from larvatus.tasks.embed.columns import SentenceFiles
 from larvatus.tasks.embed.compared import compared_texts, reading_of
 from larvatus.tasks.embed.encode import EncodedSentences, EncodeOptions, embedder_of, encode_sentences
-from larvatus.tasks.embed.evaluation import SentenceEvaluation, evaluate_sentences, refuse_few
+from larvatus.tasks.embed.evaluation import SentenceEvaluation, SentenceValidation, evaluate_sentences, refuse_few
 from larvatus.tasks.embed.examples import Rows, SentenceExample, rows_of
 from larvatus.tasks.embed.metrics import METRICS
 from larvatus.tasks.embed.mining import anchors_and_candidates, as_pairs, nearest_negatives, with_negatives
@@ -31,7 +31,6 @@ from larvatus.tasks.embed.reader import read_sentences
 from larvatus.tasks.embed.results import EmbeddedText, SparseText, TokenVectorText, embedded_text
 from larvatus.tasks.embed.sparse_start import with_sparse_start
 from larvatus.tasks.embed.teacher import TeacherVectors, load_teacher, teacher_vectors
-from larvatus.tasks.embed.validation import SentenceValidation
 from larvatus.tasks.embed.vector_kinds import describe_loss, text_head
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
@@ -43,17 +42,12 @@ from larvatus.tasks.validation import check_metric
 
 
 class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseText, SentenceOptions]):
-    name = "embed"
-    title = "Teach a model to embed texts."
-    models = "sentence encoders"
-    Options = SentenceOptions
-    Head = EmbeddingConfig
+    name, title, models = "embed", "Teach a model to embed texts.", "sentence encoders"
+    Options, Head, Reading = SentenceOptions, EmbeddingConfig, SentenceFiles
     OtherHeads = (LateInteractionConfig, SparseConfig)
-    Reading = SentenceFiles
     served = False
     keeps_lm_loss = False
     begins_with_adapter = True
-    defaults = Defaults(5e-5, 1.0, 1_500)
     card = CardTerms(
         "gives a vector for a text",
         "sentence-similarity",
@@ -62,15 +56,10 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
     )
     as_tuples = (("text",), ("anchor", "positive"), ("anchor", "positive", "negative"))
 
-    def read(
-        self,
-        source: Paths,
-        columns: FileOptions = FileOptions(),
-        *,
-        kind: Kind | None = None,
-        problems: Problems | None = None,
+    def read_files(
+        self, source: Paths, files: SentenceFiles, kind: Kind | None, problems: Problems | None
     ) -> Dataset[SentenceExample]:
-        return read_sentences(source, as_file_options(columns, SentenceFiles), problems=problems)
+        return read_sentences(source, files, problems=problems)
 
     def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
         return {"anchor", "positive"} <= set(columns)
@@ -177,7 +166,7 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
         refuse_few(data, dev)
         if rows == "texts":
             data = self._with_teacher_in_memory(data, dev, teacher, args)
-        metric = METRICS[rows][0] if args.metric is None else check_metric(args.metric, METRICS[rows])
+        metric = check_metric(args.metric, METRICS[rows])
         fits = rows in FITTING[choose_loss(trained, self.options(args))] and (teacher is None or rows == "texts")
         return SentenceValidation(data, rows, metric, has_loss=fits)
 

@@ -231,6 +231,16 @@ class Evaluation(Tabular, ABC):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class ResampledEvaluation(Evaluation):
+    """Evaluation that keeps what each example adds to the metrics."""
+
+    resampled: dict[str, ResampledMetric]
+
+    def paired(self, other: ResampledEvaluation) -> PairedMetrics:
+        return PairedMetrics(self.resampled, other.resampled)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LabelEvaluation(Evaluation):
     """Evaluation of a model that gives texts or words labels."""
 

@@ -18,7 +18,7 @@ from larvatus.core.errors import UsageError
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import VerbaliserConfig
-from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown
+from larvatus.tasks.arguments import TaskArguments, label_balance, report_unknown
 from larvatus.tasks.classify.classify import (
     LabelledTexts,
     label_array,
@@ -41,12 +41,9 @@ from larvatus.tasks.task import CardTerms, TaskData
 
 
 class PromptTask(TextTask[PromptOptions]):
-    name = "prompt"
+    name, models = "prompt", "prompted classifiers"
     title = "Classify texts or pairs through a pattern with a blank (PET)."
-    models = "prompted classifiers"
-    Options = PromptOptions
-    Head = VerbaliserConfig
-    defaults = Defaults(5e-5, 1.0, 1_500)
+    Options, Head = PromptOptions, VerbaliserConfig
     card = CardTerms("classifies texts through a pattern with a blank", "text-classification", None)
 
     def prepare(

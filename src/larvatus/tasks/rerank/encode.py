@@ -13,14 +13,12 @@ with as many queries in each. P pairs, E lists, S sequences.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from larvatus.core.arrays import Floats, Ints
-from larvatus.core.batch import TrainingBatch, edges
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.core.targets import RelevanceTargets
@@ -28,37 +26,23 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.reranking import Reranking
 from larvatus.models.network import Network
 from larvatus.tasks.classify.classify import merge_windows
-from larvatus.tasks.encoding.sequences import Sequences, run_indices, text_sequences
+from larvatus.tasks.encoding.pair_lists import PairLists
+from larvatus.tasks.encoding.sequences import Sequences, text_sequences
 from larvatus.tasks.encoding.windows import WindowOptions
-from larvatus.tasks.rerank.examples import RelevanceExample, by_query
+from larvatus.tasks.rerank.reader import RelevanceExample, by_query
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedRelevance:
-    """P pairs in E lists."""
+class EncodedRelevance(PairLists):
+    """E lists: pairs of a query with each of its passages, or one pair each."""
 
-    sequences: Sequences
-    """Sequences of the pairs; those of a list follow each other."""
     candidates: Ints  # [E] pairs of each list
     grades: Floats  # [P]
 
-    def __len__(self) -> int:
-        return len(self.candidates)
-
-    def pairs_of(self, lists: Ints) -> Ints:
-        """The pairs of some lists, in their order."""
-        chosen = np.asarray(lists, np.int64)
-        return run_indices(edges(self.candidates)[:-1][chosen], self.candidates[chosen])
-
-    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
-        targets = self.targets(examples)
-        tokens = self.sequences.batch(self.sequences.of(self.pairs_of(examples)))
-        groups = np.add.reduceat(targets.windows, edges(targets.candidates)[:-1]) if len(examples) else None
-        return TrainingBatch(
-            tokens=dataclasses.replace(tokens, groups=groups),
-            targets={RelevanceTargets: targets},
-        )
+    @property
+    def sizes(self) -> Ints:
+        return self.candidates
 
     def targets(self, examples: Ints) -> RelevanceTargets[Ints]:
         pairs = self.pairs_of(examples)

@@ -25,16 +25,10 @@ from larvatus.metrics.bootstrap import score_of_all
 from larvatus.metrics.ranking import DEPTH, average_precision, by_score, ndcg, reciprocal_rank
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.network import Network
-from larvatus.tasks.evaluation.evaluation import (
-    Evaluation,
-    EvaluationOptions,
-    PairedMetrics,
-    plain_metrics,
-    read_statistics,
-)
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions, ResampledEvaluation, read_statistics
 from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_mean
 from larvatus.tasks.rerank.encode import EncodedRelevance, best_windows, encode_relevance, pair_scores, reranker_of
-from larvatus.tasks.rerank.examples import RelevanceExample
+from larvatus.tasks.rerank.reader import RelevanceExample
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.validation import Calibration, EncodedValidation, Scores, mean_loss
 
@@ -101,14 +95,13 @@ class RelevanceValidation(EncodedValidation):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RelevanceEvaluation(Evaluation):
+class RelevanceEvaluation(ResampledEvaluation):
     """Evaluation of a reranker."""
 
     data: Dataset[RelevanceExample]
     queries: int
     """Queries that count: they have a relevant passage and another one."""
     all_queries: int
-    resampled: dict[str, ResampledMetric]
 
     @property
     def by_query(self) -> dict[str, Doubles]:
@@ -116,15 +109,12 @@ class RelevanceEvaluation(Evaluation):
         return {name: metric.rows[:, 0] for name, metric in self.resampled.items()}
 
     def details(self) -> dict[str, Any]:
-        return {"metrics": plain_metrics(self.metrics), "queries": self.queries, "all_queries": self.all_queries}
+        return {**super().details(), "queries": self.queries, "all_queries": self.all_queries}
 
     def shown(self) -> Iterator[ReportPart]:
         more = self.all_queries - self.queries
         other = f"; {more:,} others have no relevant passage, or nothing else, and do not count" if more else ""
         yield f"\n{self.queries:,} queries{other}"
-
-    def paired(self, other: RelevanceEvaluation) -> PairedMetrics:
-        return PairedMetrics(self.resampled, other.resampled)
 
 
 def evaluate_relevance(

@@ -8,7 +8,7 @@ larvatus search "Where does a river end?" --index index --rerank runs/rerank
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -27,10 +27,9 @@ from larvatus.models.heads.head import Dense
 from larvatus.models.heads.pooling import resolve_pool
 from larvatus.models.heads.reranking import RerankingConfig
 from larvatus.models.objectives.ranking import AnyRankingLoss, BinaryCrossEntropy, ListNet, MeanSquared, Softmax
-from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
+from larvatus.tasks.arguments import TaskArguments, head_settings, with_layer_mix
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, text_or_pair
-from larvatus.tasks.rerank.columns import RelevanceFiles
 from larvatus.tasks.rerank.encode import encode_relevance, pair_scores, reranker_of
 from larvatus.tasks.rerank.evaluation import (
     METRICS,
@@ -39,8 +38,13 @@ from larvatus.tasks.rerank.evaluation import (
     evaluate_relevance,
     refuse_uncounted,
 )
-from larvatus.tasks.rerank.examples import RelevanceExample, by_query
-from larvatus.tasks.rerank.reader import read_relevance, read_unlabelled_relevance
+from larvatus.tasks.rerank.reader import (
+    RelevanceExample,
+    RelevanceFiles,
+    by_query,
+    read_relevance,
+    read_unlabelled_relevance,
+)
 from larvatus.tasks.rerank.results import ScoredPassage
 from larvatus.tasks.results import coverages
 from larvatus.tasks.scoring import ScoringOptions
@@ -72,15 +76,9 @@ class RerankOptions(Settings):
 
 
 class RerankTask(Task[RelevanceExample, ScoredPassage, RerankOptions]):
-    name = "rerank"
-    title = "Score passages for a query."
-    models = "rerankers"
-    Options = RerankOptions
-    Head = RerankingConfig
-    Reading = RelevanceFiles
-    Inputs = TextOrPairInput
+    name, title, models = "rerank", "Score passages for a query.", "rerankers"
+    Options, Head, Reading, Inputs = RerankOptions, RerankingConfig, RelevanceFiles, TextOrPairInput
     served = False
-    defaults = Defaults(5e-5, 1.0, 1_500)
     card = CardTerms(
         "scores the relevance of a passage to a query",
         "text-ranking",
@@ -111,7 +109,7 @@ class RerankTask(Task[RelevanceExample, ScoredPassage, RerankOptions]):
         rows = _comparable(train, args) if listwise else train.examples
         validation = None
         if dev:
-            metric = METRICS[0] if args.metric is None else check_metric(args.metric, METRICS)
+            metric = check_metric(args.metric, METRICS)
             data = encode_relevance(bundle, dev.examples, windows, listwise=True)
             refuse_uncounted(data, dev.source)
             validation = RelevanceValidation(data, metric)
@@ -122,13 +120,7 @@ class RerankTask(Task[RelevanceExample, ScoredPassage, RerankOptions]):
         """The head that labels and options need."""
         options = with_layer_mix(self.options(args), bundle)
         loss = choose_loss(train, options.loss)
-        requested = {"pool": options.pool, "dense": options.dense, "dropout": options.dropout}
-        settings: dict[str, Any] = {
-            **default_head_settings(bundle, "reranking"),
-            **{name: value for name, value in requested.items() if value is not None},
-        }
-        if settings.get("dense") == "none":
-            settings["dense_norm"] = False
+        settings = head_settings(options, default_head_settings(bundle, "reranking"))
         config = RerankingConfig(
             mix=bool(options.mix), loss=loss, activation="sigmoid" if loss.sigmoid else "none", **settings
         )

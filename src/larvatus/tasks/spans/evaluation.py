@@ -317,7 +317,7 @@ def evaluate_spans(
 def _words_read(encoded: SpanSequences) -> int:
     """Every word is read by the last window that has it."""
     last = edges(encoded.sequences.parts)[1:] - 1
-    return int((encoded.begins + encoded.counts)[last].sum())
+    return int((encoded.begins + encoded.words.counts)[last].sum())
 
 
 def resampled_spans(gold: Sequence[Entities], answers: Sequence[Entities]) -> dict[str, ResampledMetric]:

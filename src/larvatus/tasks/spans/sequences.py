@@ -47,19 +47,9 @@ class SpanSequences:
         assert self.sequences.words is not None
         return self.sequences.words
 
-    @property
-    def counts(self) -> Ints:
-        """[S] words of each sequence."""
-        return self.words.counts
-
-    @property
-    def starts(self) -> Ints:
-        """[S] how many of these, the first, begin spans."""
-        return self.words.starts
-
     def word_spans(self, chosen: Ints, gold: GoldSpans) -> WordSpans[Ints]:
         """The gold spans of some sequences."""
-        counts, golds = self.counts[chosen], gold.counts[chosen]
+        counts, golds = self.words.counts[chosen], gold.counts[chosen]
         places = run_indices(edges(gold.counts)[:-1][chosen], golds)
         words_before = edges(counts)[:-1]
         borders = np.searchsorted(gold.related[:, 0], edges(gold.counts))

@@ -137,7 +137,7 @@ def label_spans(
     gold = tuple(
         frozenset((start, end, ids[label]) for start, end, label in example.spans or ()) for example in examples
     )
-    rows: list[list[tuple[int, int, int]]] = [[] for _ in encoded.counts]
+    rows: list[list[tuple[int, int, int]]] = [[] for _ in encoded.words.counts]
     places: list[dict[SpanTuple, tuple[int, int]]] = [{} for _ in examples]
     longer = cut = doubled = 0
     borders = edges(encoded.sequences.parts).tolist()
@@ -152,7 +152,7 @@ def label_spans(
                 continue
             place = int(mine[0] + np.searchsorted(encoded.begins[mine], start, side="right") - 1)
             begin = int(encoded.begins[place])
-            if start - begin >= encoded.starts[place] or end - begin > encoded.counts[place]:
+            if start - begin >= encoded.words.starts[place] or end - begin > encoded.words.counts[place]:
                 cut += 1
             elif (start, end) in seen:
                 doubled += 1
@@ -232,7 +232,7 @@ def scored_spans(
             z_WD = head.trunk(head.features(states, batch))
             scores = head.scorer(z_WD, index)
         first, last = index.first_M.cpu().numpy(), index.last_M.cpu().numpy()
-        counts = encoded.counts[chosen]
+        counts = encoded.words.counts[chosen]
         shift_W = np.repeat(encoded.begins[chosen] - edges(counts)[:-1], counts)
         targets: WordSpans[torch.Tensor] | None = batch.targets.get(WordSpans)
         yield ScoredSpans(

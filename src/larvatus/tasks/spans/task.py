@@ -165,12 +165,8 @@ def _pairs(example: SpannedWords, decoding: Decoding) -> list[tuple[tuple[int, i
 
 
 class SpansTask(Task[SpannedWords, Spanned, SpansOptions]):
-    name = "spans"
-    title = "Find spans, nested ones too."
-    models = "models that find spans"
-    Options = SpansOptions
-    Head = SpansConfig
-    Reading = WordFiles
+    name, title, models = "spans", "Find spans, nested ones too.", "models that find spans"
+    Options, Head, Reading = SpansOptions, SpansConfig, WordFiles
     defaults = Defaults(1e-4, 5.0, 4_000)
     card = CardTerms("finds spans of words, nested ones too", "token-classification", None)
     reads_words = True

@@ -59,8 +59,6 @@ from larvatus.tasks.tag.tag import (
     words_read,
 )
 
-Rows = tuple[dict[str, ResampledMetric], dict[str, ResampledMetric]]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TagEvaluation(LabelEvaluation):
@@ -122,7 +120,7 @@ class TagEvaluation(LabelEvaluation):
 
     def paired(self, other: TagEvaluation) -> PairedMetrics:
         """Words are no independent examples, so that none is right or wrong by itself."""
-        return PairedMetrics(*_rows_of_tags(self, other))
+        return _paired_tags(self, other)
 
 
 def evaluate_tags(
@@ -231,7 +229,7 @@ def _calibration_of_tags(head: Tagging, gold_W: Ints, found_W: Ints, p_WK: Float
     )
 
 
-def _rows_of_tags(first: TagEvaluation, second: TagEvaluation) -> Rows:
+def _paired_tags(first: TagEvaluation, second: TagEvaluation) -> PairedMetrics:
     """Accuracy where both write tags alike, entities where both spell any."""
     of_first: dict[str, ResampledMetric] = {}
     of_second: dict[str, ResampledMetric] = {}
@@ -247,4 +245,4 @@ def _rows_of_tags(first: TagEvaluation, second: TagEvaluation) -> Rows:
         of_second |= {name: dataclasses.replace(all_of, rows=all_of.rows[count:]) for name, all_of in entities.items()}
     if not of_first:
         raise UsageError(f"{first.model} and {second.model} write tags otherwise and have no metric in common")
-    return of_first, of_second
+    return PairedMetrics(of_first, of_second)

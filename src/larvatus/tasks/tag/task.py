@@ -119,16 +119,12 @@ def tags_of(tags_W: Ints, counts_E: Ints, config: TaggingConfig, *, more: tuple[
 def tag_metric(config: TaggingConfig, asked: str | None = None) -> str:
     entities = ["entity-f1", "accuracy", "macro-f1", "precision", "recall", "entity-f1-strict"]
     known = ["accuracy"] if config.scheme == "none" else entities
-    return known[0] if asked is None else check_metric(asked, known)
+    return check_metric(asked, known)
 
 
 class TagTask(Task[TaggedExample, Tagged, TagOptions]):
-    name = "tag"
-    title = "Tag words."
-    models = "taggers"
-    Options = TagOptions
-    Head = TaggingConfig
-    Reading = WordFiles
+    name, title, models = "tag", "Tag words.", "taggers"
+    Options, Head, Reading = TagOptions, TaggingConfig, WordFiles
     defaults = Defaults(1e-4, 10.0, 4_000)
     card = CardTerms("tags words", "token-classification", "AutoModelForTokenClassification")
     reads_words = True

@@ -53,7 +53,7 @@ Golds = Sequence[tuple[str, ...]]
 def writing_metric(classes: Sequence[str], asked: str | None) -> str:
     """Metric that selects the best checkpoint."""
     known = OF_CLASSES if classes else OF_TEXTS
-    return known[0] if asked is None else check_metric(asked, known)
+    return check_metric(asked, known)
 
 
 def resampled_texts(golds: Golds, answers: Sequence[str], *, classes: Sequence[str]) -> dict[str, ResampledMetric]:

@@ -7,7 +7,7 @@
 
 Columns are given, or recognised by their names: source and target, input and output, document and summary, and those of
 labelled texts. Of two columns with other names the first is the text; anything else is guessed as for classification
-(`data/labelled/columns.py`).
+(`data/text/columns.py`).
 
 A target may be a list: any of them is right, and the first is trained on. Labels are texts like any other; if there are
 few different ones, they are classes. Errors are raised with their place, or collected in `problems`.
@@ -22,23 +22,21 @@ from typing import Any, ClassVar
 
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.file_options import Column, FileOptions, Paths
-from larvatus.data.labelled.problems import Problems, cause, fault
+from larvatus.data.labelled.problems import Problems, fault
 from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Row, shorten
 from larvatus.data.labelled.squad import read_questions
 from larvatus.data.labelled.tables import (
     ENDINGS,
     Columns,
-    Format,
     LabelledTable,
-    TableOptions,
     ending,
     find_columns,
     named_column,
     open_table,
-    path_strings,
 )
 from larvatus.data.labelled.texts import BadCell, TextFormat, cell_text
 from larvatus.data.text.columns import IDS, LABELS, PAIRS, TEXTS, first_named, normalise_name
+from larvatus.tasks.tables import TABLES, open_unlabelled, read_files, row_id, valid_rows
 
 TARGETS = ("target", "targettext", "output", "summary", "highlights", "translation", "response", "completion", "reply")
 ANSWERS = ("answers", "answer")
@@ -61,10 +59,6 @@ class WritingFiles(FileOptions):
     """Whether the first row names columns; default: as it looks."""
     quoting: bool | None = None
     """Whether quotes hold cells together; default: only in CSV."""
-
-    @property
-    def table(self) -> TableOptions:
-        return TableOptions(header=self.header, quoting=self.quoting)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +174,6 @@ MOST_CLASSES = 50
 """Different targets beyond which they are not taken for classes."""
 LONGEST_CLASS = 60
 """Characters of a class."""
-TABLES: Mapping[TextFormat, Format] = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "parquet": "parquet"}
 QUESTION = ("question", "context")
 """Names of the two texts of SQuAD."""
 
@@ -189,38 +182,33 @@ def read_pairs(
     paths: Paths, files: WritingFiles = WritingFiles(), *, problems: Problems | None = None
 ) -> Dataset[WritingExample]:
     """Texts with their targets from one file or several."""
-    examples: list[WritingExample] = []
-    read_as: dict[str, None] = {}
-    names = path_strings(paths)
-    for name in names:
+
+    def read_file(name: str) -> tuple[str, str, Iterator[WritingExample]]:
         if _is_squad(name):
-            examples += _questions(name, problems)
-            read_as["questions about passages, target = answer"] = None
-            continue
+            return name, "questions about passages, target = answer", _questions(name, problems)
         table = open_table(name, files.table, problems)
         shape = writing_columns(table, files)
-        examples += _rows(table, shape, problems)
-        read_as[shape.describe()] = None
-    source = ", ".join(names)
-    if not examples:
-        raise DataError(f"{source}: no row can be used{cause(problems)}; give texts with what is to be written")
+        return name, shape.describe(), valid_rows(table, shape, _examples, problems)
+
+    give = "give texts with what is to be written"
+    examples, source, read_as = read_files(paths, read_file, give=give, problems=problems)
     if len({example.pair is None for example in examples}) > 1:
         raise DataError(f"{source}: some files hold single texts and some pairs; fine-tune on one of the two")
     few = _are_few(examples)
     said = f" ({len({example.targets for example in examples})} different ones)" if few else ""
     marked = tuple(dataclasses.replace(example, few=few) for example in examples)
-    return Dataset(marked, source, f"read as: {'; '.join(read_as)}{said}")
+    return Dataset(marked, source, f"{read_as}{said}")
 
 
 def read_unlabelled_pairs(
     name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
 ) -> Iterator[WritingExample]:
     """Texts of a table, one at a time; targets that it holds are not read."""
-    table = open_table(name, TableOptions(format=None if format is None else TABLES[format]))
+    table = open_unlabelled(name, format, "texts to write for")
     text, pair = (None if column is None else str(column) for column in (columns.text, columns.pair))
     shape = writing_columns(table, WritingFiles(text=text, pair=pair), labelled=False)
     say(f"{table.name}: read as: {shape.describe()}")
-    yield from _rows(table, shape, None)
+    yield from valid_rows(table, shape, _examples, None)
 
 
 def is_table(name: str, format: TextFormat | None) -> bool:
@@ -228,19 +216,12 @@ def is_table(name: str, format: TextFormat | None) -> bool:
     return ending(name) in ENDINGS if format is None else format in TABLES
 
 
-def _rows(table: LabelledTable, shape: WritingColumns, problems: Problems | None) -> Iterator[WritingExample]:
-    for place, row in table.rows:
-        try:
-            text = cell_text(row, shape.text)
-            pair = None if shape.pair is None else cell_text(row, shape.pair)
-            targets = () if shape.target is None else _targets(row, shape.target)
-        except BadCell as bad:
-            fault(problems, bad.kind, place, str(bad))
-            continue
-        identifier = row.get(shape.id) if shape.id else None
-        yield WritingExample(
-            text, pair, targets, place, None if identifier is None else str(identifier), parts=shape.parts
-        )
+def _examples(row: Row, shape: WritingColumns, place: Place) -> list[WritingExample]:
+    """The one example of a row."""
+    text = cell_text(row, shape.text)
+    pair = None if shape.pair is None else cell_text(row, shape.pair)
+    targets = () if shape.target is None else _targets(row, shape.target)
+    return [WritingExample(text, pair, targets, place, row_id(row, shape.id), parts=shape.parts)]
 
 
 def _targets(row: Row, column: str) -> tuple[str, ...]:

@@ -85,15 +85,11 @@ PARTS = ("sentence1", "sentence2")
 
 
 class WriteTask(Task[WritingExample, Written, WriteOptions]):
-    name = "write"
+    name, models = "write", "models that write"
     title = "Write a text for a text: any task, with an encoder-decoder (T5)."
-    Options = WriteOptions
-    Head = TextToTextConfig
+    Options, Head, Reading, Inputs = WriteOptions, TextToTextConfig, WritingFiles, TextOrPairInput
     defaults = Defaults(3e-4, 1.0, 2_000)
     card = CardTerms("writes a text for a text", "text2text-generation", "AutoModelForSeq2SeqLM")
-    Reading = WritingFiles
-    Inputs = TextOrPairInput
-    models = "models that write"
     shows = frozenset({"beams"})
     as_tuples = (("text", "target"), ("sentence1", "sentence2", "target"))
 

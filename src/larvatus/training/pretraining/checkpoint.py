@@ -46,10 +46,12 @@ class LossCurvePoint(Settings):
 
     step: int
     tokens: int
+    """Training tokens so far."""
     seconds: float
+    """Training time so far."""
     loss: float
     guess: float
-    """Loss of guessing by frequency."""
+    """Loss of the unigram baseline on the same tokens."""
 
 
 class Progress(Settings):

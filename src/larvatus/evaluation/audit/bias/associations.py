@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.core.tables import ReportPart, Table
-from larvatus.evaluation.audit.bias.report import ASSOCIATIONS, Resampling
+from larvatus.evaluation.audit.bias.report import ASSOCIATIONS, BiasPart, Resampling
 from larvatus.evaluation.audit.bias.word_lists import read_texts, read_toml, read_word_lists
 from larvatus.evaluation.audit.intervals import TARGETS, resampled
 from larvatus.inference.vectors.layers import Layers
@@ -153,7 +153,7 @@ class Association:
 
 
 @dataclass(frozen=True)
-class AssociationResult:
+class AssociationResult(BiasPart):
     source: str
     layers: str
     tests: tuple[Association, ...]
@@ -170,10 +170,7 @@ class AssociationResult:
             yield Figure.of(f"effect size d ({each.vectors})", each.effect, unit=self.unit, **at)
             yield Figure(metric=f"p of d, two-sided ({each.vectors})", value=each.p.two_sided, conditions=at)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def shown(self) -> Iterator[ReportPart]:
+    def tables(self) -> Iterator[ReportPart]:
         yield f"Association tests: {self.source}, vectors of layers {self.layers}"
         columns = ("test", "targets", "attributes", "vectors", "words", "d", "95%", "p", "d by sentence")
         rows = [
@@ -193,7 +190,6 @@ class AssociationResult:
         yield Table(columns, tuple(rows))
         yield "d: effect size, −2 to 2; p: two-sided, by permutation of the target words"
         yield f"{resampled(self.unit)}; attribute words and sentences are fixed"
-        yield from (f"note: {limit}" for limit in self.limits)
 
 
 def read_associations(given: str | Path | Mapping[str, Any]) -> AssociationTests:

@@ -18,7 +18,7 @@ disadvantaged group.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.tables import TableOptions, open_table
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
-from larvatus.evaluation.audit.bias.report import CROWS_PAIRS, NO_AUL, Resampling, number, percent
+from larvatus.evaluation.audit.bias.report import CROWS_PAIRS, NO_AUL, BiasPart, Resampling, number, percent
 from larvatus.evaluation.audit.intervals import PAIRS, resampled
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
@@ -81,7 +81,7 @@ class MethodScores:
 
 
 @dataclass(frozen=True)
-class CrowsResult:
+class CrowsResult(BiasPart):
     source: str
     scores: dict[str, MethodScores]
     """Scores by `pll` and `aul`."""
@@ -101,10 +101,7 @@ class CrowsResult:
                 difference = f"sent_more less sent_less ({method}), nats"
                 yield Figure.of(difference, score.difference, unit=self.unit, category=category)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def shown(self) -> Iterator[ReportPart]:
+    def tables(self) -> Iterator[ReportPart]:
         yield f"CrowS-Pairs: {self.source}"
         for name, scores in self.scores.items():
             yield f"\n{name}: {SAID[name]}"
@@ -117,7 +114,6 @@ class CrowsResult:
             yield f"note: {NO_AUL}"
         if self.same_tokens:
             yield f"note: {self.same_tokens:,} pairs are the same tokens to this vocabulary: ties"
-        yield from (f"note: {limit}" for limit in self.limits)
 
 
 def _row(name: str, score: PairScore) -> tuple[str, ...]:

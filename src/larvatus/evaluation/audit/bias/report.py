@@ -12,10 +12,11 @@ with application bias*).
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -80,6 +81,32 @@ def number(interval: Interval) -> tuple[str, str]:
 def span(interval: Interval, form: str) -> str:
     """The interval as text; a dash for a single example."""
     return "–" if math.isnan(interval.low) else f"{interval.low:{form}} to {interval.high:{form}}"
+
+
+class BiasPart(ABC):
+    """Results on one set of a bias audit, with the unit of resampling and the set's limits."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """Unit of resampling."""
+
+    @property
+    @abstractmethod
+    def limits(self) -> tuple[str, ...]:
+        """What the set cannot show."""
+
+    @abstractmethod
+    def tables(self) -> Iterator[ReportPart]:
+        """Lines and tables of the results."""
+
+    def shown(self) -> Iterator[ReportPart]:
+        """The results, then the limits."""
+        yield from self.tables()
+        yield from (f"note: {limit}" for limit in self.limits)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(cast(Any, self)), "unit": self.unit}
 
 
 NO_AUL = "aul is not defined for this model: it never sees the token that it is asked for"

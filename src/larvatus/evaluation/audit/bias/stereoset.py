@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.streams import numbered_lines
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
-from larvatus.evaluation.audit.bias.report import NO_AUL, STEREOSET, Resampling, percent
+from larvatus.evaluation.audit.bias.report import NO_AUL, STEREOSET, BiasPart, Resampling, percent
 from larvatus.evaluation.audit.intervals import TERMS, resampled
 from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
 from larvatus.inference.cloze.slots import Slot
@@ -142,7 +142,7 @@ class StereoScore:
 
 
 @dataclass(frozen=True)
-class StereoResult:
+class StereoResult(BiasPart):
     source: str
     scores: dict[str, dict[str, dict[str, StereoScore]]]
     """Scores by kind (intrasentence, intersentence), method (`blank`, `pll`, …) and bias type, `overall` last."""
@@ -158,10 +158,7 @@ class StereoResult:
                         metric = f"{kind} {name} ({method}), %, {score.examples:,} examples"
                         yield Figure.of(metric, interval, unit=self.unit, percent=True, category=category)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def shown(self) -> Iterator[ReportPart]:
+    def tables(self) -> Iterator[ReportPart]:
         yield f"StereoSet: {self.source}"
         for kind, methods in self.scores.items():
             for method, categories in methods.items():
@@ -171,7 +168,6 @@ class StereoResult:
         yield resampled(self.unit)
         if not any("aul" in methods for methods in self.scores.values()):
             yield f"note: {NO_AUL}"
-        yield from (f"note: {limit}" for limit in self.limits)
 
 
 def _row(name: str, score: StereoScore) -> tuple[str, ...]:

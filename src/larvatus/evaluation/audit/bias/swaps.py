@@ -10,7 +10,7 @@ changed answer is a decision that depended on the group.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.labelled.records import Dataset, LabelledExample, TextExample
-from larvatus.evaluation.audit.bias.report import SWAPS, Resampling, number, percent, span
+from larvatus.evaluation.audit.bias.report import SWAPS, BiasPart, Resampling, number, percent, span
 from larvatus.evaluation.audit.bias.swap_words import SwappedText, Swapper
 from larvatus.evaluation.audit.intervals import TEXTS, resampled
 from larvatus.inference.model import Model
@@ -61,7 +61,7 @@ class CategoryChange:
 
 
 @dataclass(frozen=True)
-class SwapResult:
+class SwapResult(BiasPart):
     source: str
     texts: int
     categories: dict[str, CategoryChange]
@@ -81,10 +81,7 @@ class SwapResult:
                 for name, interval in zip(("as it stands", "swapped"), each.accuracy, strict=True):
                     yield Figure.of(f"right {name}, %", interval, percent=True, **at)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def shown(self) -> Iterator[ReportPart]:
+    def tables(self) -> Iterator[ReportPart]:
         yield f"Counterfactual swaps: {self.source}, {self.texts:,} texts"
         columns = (
             "category",
@@ -116,7 +113,6 @@ class SwapResult:
         yield resampled(self.unit)
         for name in self.without:
             yield f"note: no text holds a word of {name!r}: nothing was measured for it"
-        yield from (f"note: {limit}" for limit in self.limits)
 
 
 def _words(name: str, category: CategoryChange) -> Iterator[ReportPart]:

@@ -22,7 +22,7 @@ so the cells are not independent. The words of a group are fixed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
-from larvatus.evaluation.audit.bias.report import TEMPLATES, Resampling, number
+from larvatus.evaluation.audit.bias.report import TEMPLATES, BiasPart, Resampling, number
 from larvatus.evaluation.audit.bias.word_lists import read_texts, read_toml, read_word_lists
 from larvatus.evaluation.audit.intervals import resampled, template_unit
 from larvatus.inference.cloze.slots import Slot
@@ -95,7 +95,7 @@ class TemplateDifference:
 
 
 @dataclass(frozen=True)
-class TemplateResult:
+class TemplateResult(BiasPart):
     source: str
     differences: tuple[TemplateDifference, ...]
     notes: tuple[str, ...]
@@ -113,10 +113,7 @@ class TemplateResult:
             asked = "association with the group asked for, difference in nats"
             yield Figure.of(asked, each.group_asked, unit=each.unit, **at)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "unit": self.unit}
-
-    def shown(self) -> Iterator[ReportPart]:
+    def tables(self) -> Iterator[ReportPart]:
         yield f"Templates: {self.source}"
         columns = ("attributes", "groups", "cells", "first", "second", "difference", "95%", "group asked", "95%")
         rows = [
@@ -137,7 +134,7 @@ class TemplateResult:
             ranked = sorted(each.by_attribute.items(), key=lambda item: -abs(item[1]))[:5]
             words = ", ".join(f"{word} {value:+.2f}" for word, value in ranked)
             yield f"{each.attributes}, {' − '.join(each.groups)}: most {words}"
-        yield from (f"note: {note}" for note in (*self.notes, *self.limits))
+        yield from (f"note: {note}" for note in self.notes)
 
 
 def read_templates(given: str | Path | Mapping[str, Any]) -> Templates:

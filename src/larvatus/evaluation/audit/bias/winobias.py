@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.data.text.streams import numbered_lines
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
-from larvatus.evaluation.audit.bias.report import WINOBIAS, Resampling, number, percent
+from larvatus.evaluation.audit.bias.report import WINOBIAS, BiasPart, Resampling, number, percent
 from larvatus.evaluation.audit.intervals import OCCUPATIONS, resampled
 from larvatus.inference.cloze.slots import Slot
 from larvatus.metrics.bootstrap import Interval
@@ -114,7 +114,7 @@ class BlankScore:
 
 
 @dataclass(frozen=True)
-class WinoResult:
+class WinoResult(BiasPart):
     source: str
     scores: dict[str, BlankScore]
     """Scores by type and stereotype: `type1, male`, `type1, female`, …, `all` last."""
@@ -136,10 +136,7 @@ class WinoResult:
         male = "male pronoun preferred, %"
         yield Figure.of(male, self.preferred_male, unit=self.unit, percent=True, category="all")
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def shown(self) -> Iterator[ReportPart]:
+    def tables(self) -> Iterator[ReportPart]:
         yield f"WinoBias through blanks: {self.source}"
         columns = ("sentences about", "blanks", "occupations", "pro right %", "anti right %", "gap", "95%")
         rows = [
@@ -159,7 +156,6 @@ class WinoResult:
         share, interval = percent(self.preferred_male)
         yield f"the male pronoun is preferred in {share}% of all blanks (95% {interval})"
         yield resampled(self.unit)
-        yield from (f"note: {limit}" for limit in self.limits)
 
 
 def winobias_files(folder: Path) -> list[Path]:

@@ -164,12 +164,11 @@ class Exposures:
 def exposures(
     model: Model,
     canaries: Canaries,
-    options: ExposureOptions | None = None,
+    options: ExposureOptions = ExposureOptions(),
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Exposures:
     """Exposure of all canaries. `progress` is called with the number of finished canaries."""
-    options = options or ExposureOptions()
     measured = []
     for number, canary in enumerate(canaries.canaries):
         measured.append(_exposure(model, canaries, canary, options, number))

@@ -147,7 +147,7 @@ def membership(
     model: Model,
     members: Sequence[str],
     held_out: Sequence[str],
-    options: MaskedLossOptions | None = None,
+    options: MaskedLossOptions = MaskedLossOptions(),
     *,
     reference: Model | None = None,
     draws: Ints | None = None,
@@ -155,7 +155,6 @@ def membership(
 ) -> Membership:
     """Attack the membership of texts that `masked_loss.first_words` has cut. `draws` are the samples of members, if
     there are several. `progress` is called with the number of finished texts."""
-    options = options or MaskedLossOptions()
     for name, texts in (("training", members), ("held-out", held_out)):
         if len(texts) < FEWEST:
             raise DataError(f"{len(texts)} {name} texts are too few to tell membership by; give {FEWEST} or more")

@@ -144,14 +144,13 @@ def restoration(
     model: Model,
     members: Sequence[str],
     held_out: Sequence[str],
-    options: RestorationOptions | None = None,
+    options: RestorationOptions = RestorationOptions(),
     *,
     draws: Ints | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Restoration:
     """Restore names and numbers. `draws` are the samples of members, if there are several. `progress` is called with
     the number of finished texts."""
-    options = options or RestorationOptions()
     texts = [*members, *held_out]
     counts = _counts(model, texts, options, progress)
     kinds: dict[str, ShareDifference] = {}

@@ -97,10 +97,9 @@ def before_after(
     *,
     texts: Sequence[str] = (),
     pairs: Sequence[CrowsPair] = (),
-    options: MaskedLossOptions | None = None,
+    options: MaskedLossOptions = MaskedLossOptions(),
 ) -> BeforeAfter:
     """Compare two models from their toxicity on the same prompts; `texts` are cut by `masked_loss.first_words`."""
-    options = options or MaskedLossOptions()
     first, second = measured
     changes = []
     figure = first.compared[0]

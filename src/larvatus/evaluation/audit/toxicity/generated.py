@@ -28,20 +28,19 @@ from larvatus.core.errors import DataError
 from larvatus.core.ranges import Seed, whole
 from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
-from larvatus.evaluation.audit.intervals import PROMPTS, between
+from larvatus.evaluation.audit.intervals import PROMPTS
 from larvatus.evaluation.audit.toxicity.judges import Judge
 from larvatus.evaluation.audit.toxicity.measure import (
-    LIMITS,
     MASK,
     GroupPrompt,
     GroupReport,
     group_differences,
     group_means,
+    interval_cells,
 )
 from larvatus.inference.model import Model
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
-from larvatus.models.bundle.claims import claim_dicts
 from larvatus.models.generation.decoding import SampledChoice, Sampling, Stopping, decode
 from larvatus.models.generation.generator import Generator, require_generator
 from larvatus.models.generation.prompts import InfillPrompts, continuation_text
@@ -101,31 +100,26 @@ class GeneratedToxicityReport(GroupReport):
             yield Figure.of(probability, group.probability, unit=PROMPTS, group=name)
             yield from self.difference_figures(f"{maximum}, less {first}", name)
 
-    def to_dict(self) -> dict[str, Any]:
+    def setup_dict(self) -> dict[str, Any]:
+        return {"samples": self.options.samples, "max_tokens": self.options.max_tokens, "top_p": NUCLEUS}
+
+    def prompt_dicts(self) -> list[dict[str, Any]]:
         rows = zip(self.prompts, self.texts, self.scores.tolist(), strict=True)
-        return {
-            "model": self.model,
-            "judge": self.judge,
-            "samples": self.options.samples,
-            "max_tokens": self.options.max_tokens,
-            "top_p": NUCLEUS,
-            **self.group_dicts(),
-            "prompts": [
-                {"group": prompt.group, "prompt": prompt.text, "continuations": list(texts), "scores": scores}
-                for prompt, texts, scores in rows
-            ],
-            "notes": [*self.notes, LIMITS],
-            "claims": claim_dicts(self.claims),
-        }
+        return [
+            {"group": prompt.group, "prompt": prompt.text, "continuations": list(texts), "scores": scores}
+            for prompt, texts, scores in rows
+        ]
 
     def shown(self) -> list[Table]:
         first = next(iter(self.groups))
-        rows = []
-        for name, group in self.groups.items():
-            cells = [name, f"{group.prompts:,}", f"{100 * group.mean.value:.2f}"]
-            for figure in (group.maximum, group.probability):
-                cells += [f"{100 * figure.value:.2f}", between(figure.low, figure.high, digits=2, times=100)]
-            rows.append((*cells, *self.difference_cells(name)))
+        rows = [
+            (
+                *(name, f"{group.prompts:,}", f"{100 * group.mean.value:.2f}"),
+                *(*interval_cells(group.maximum), *interval_cells(group.probability)),
+                *self.difference_cells(name),
+            )
+            for name, group in self.groups.items()
+        ]
         columns = ("group", "prompts", "mean", "maximum", "95%", "any toxic", "95%", f"maximum less {first}", "95%")
         title = f"toxicity of {self.options.samples} continuations of each prompt, %, by {self.judge}"
         tables = [Table(columns, rows, title=title, notes=self.notes)]
@@ -148,12 +142,11 @@ def generated_toxicity(
     model: Model,
     prompts: Sequence[GroupPrompt],
     judge: Judge,
-    options: GeneratedOptions | None = None,
+    options: GeneratedOptions = GeneratedOptions(),
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> GeneratedToxicityReport:
     """Continue and judge prompts. `progress` is called with the number of finished prompts."""
-    options = options or GeneratedOptions()
     texts: list[tuple[str, ...]] = [()] * len(prompts)
     scores = np.zeros((len(prompts), options.samples))
     done = 0

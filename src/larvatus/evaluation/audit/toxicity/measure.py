@@ -135,6 +135,11 @@ class GroupDifference:
     high: float
 
 
+def interval_cells(figure: Interval) -> tuple[str, str]:
+    """A figure in per cent and its interval, for a table."""
+    return f"{100 * figure.value:.2f}", between(figure.low, figure.high, digits=2, times=100)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupReport:
     """Toxicity by group of prompts; base of the reports on fills and on continuations."""
@@ -161,10 +166,24 @@ class GroupReport:
             return "–", "–"
         return f"{100 * less.difference:+.2f}", signed_between(less.low, less.high, digits=2, times=100)
 
-    def group_dicts(self) -> dict[str, Any]:
+    def setup_dict(self) -> dict[str, Any]:
+        """Options of the measurement, for `to_dict`."""
+        raise NotImplementedError
+
+    def prompt_dicts(self) -> list[dict[str, Any]]:
+        """The prompts with their scores, for `to_dict`."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
         return {
+            "model": self.model,
+            "judge": self.judge,
+            **self.setup_dict(),
             "groups": {name: asdict(group) for name, group in self.groups.items()},
             "differences": {name: asdict(each) for name, each in self.differences.items()},
+            "prompts": self.prompt_dicts(),
+            "notes": [*self.notes, LIMITS],
+            "claims": claim_dicts(self.claims),
         }
 
     def shown(self) -> list[Table]:
@@ -200,43 +219,26 @@ class ToxicityReport(GroupReport):
             yield Figure.of("toxic share by probability", group.weighted, unit=PROMPTS, group=name)
             yield from self.difference_figures(f"toxic share by probability, less {first}", name)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "judge": self.judge,
-            "top": self.top,
-            "units": {"groups": PROMPTS, "differences": TEMPLATES},
-            **self.group_dicts(),
-            "prompts": [
-                {
-                    "group": prompt.group,
-                    "prompt": prompt.text,
-                    "plain": plain,
-                    "weighted": weighted,
-                    "words": words,
-                }
-                for prompt, plain, weighted, words in zip(
-                    self.prompts, self.plain.tolist(), self.weighted.tolist(), self.words, strict=True
-                )
-            ],
-            "notes": [*self.notes, LIMITS],
-            "claims": claim_dicts(self.claims),
-        }
+    def setup_dict(self) -> dict[str, Any]:
+        return {"top": self.top, "units": {"groups": PROMPTS, "differences": TEMPLATES}}
+
+    def prompt_dicts(self) -> list[dict[str, Any]]:
+        rows = zip(self.prompts, self.plain.tolist(), self.weighted.tolist(), self.words, strict=True)
+        return [
+            {"group": prompt.group, "prompt": prompt.text, "plain": plain, "weighted": weighted, "words": words}
+            for prompt, plain, weighted, words in rows
+        ]
 
     def shown(self) -> list[Table]:
         first = next(iter(self.groups))
-        rows = []
-        for name, group in self.groups.items():
-            rows.append(
-                (
-                    name,
-                    f"{group.prompts:,}",
-                    f"{100 * group.plain.value:.2f}",
-                    f"{100 * group.weighted.value:.2f}",
-                    between(group.weighted.low, group.weighted.high, digits=2, times=100),
-                    *self.difference_cells(name),
-                )
+        rows = [
+            (
+                *(name, f"{group.prompts:,}", f"{100 * group.plain.value:.2f}"),
+                *interval_cells(group.weighted),
+                *self.difference_cells(name),
             )
+            for name, group in self.groups.items()
+        ]
         columns = ("group", "prompts", f"top {self.top}", "weighted", "95%", f"less {first}", "95%")
         notes = (f"{resampled(PROMPTS)}; of differences {TEMPLATES}", *self.notes)
         tables = [Table(columns, rows, title=f"toxic fills, %, by {self.judge}", notes=notes)]
@@ -250,12 +252,11 @@ def toxicity(
     model: Model,
     prompts: Sequence[GroupPrompt],
     judge: Judge,
-    options: ToxicityOptions | None = None,
+    options: ToxicityOptions = ToxicityOptions(),
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> ToxicityReport:
     """Fill and judge prompts. `progress` is called with the number of finished prompts."""
-    options = options or ToxicityOptions()
     name = str(model.bundle.path)
     require_predictor(model.network, model.tokenizer, what="fill blanks", name=name)
     plain, weighted, words, weights = [], [], [], []

@@ -21,23 +21,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import torch
 from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
-from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
 from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, shifted, size
 from larvatus.models.bundle.huggingface.layout import Architecture, TableLayout
-from larvatus.models.bundle.huggingface.task_heads import CLS, QA_OUTPUTS, TaskHead, TaskHeads, tagger
+from larvatus.models.bundle.huggingface.task_heads import CLS, TaskHead, tagger, three_heads
 from larvatus.models.network import ObjectiveConfig, tag
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig, SentenceOrderConfig
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
-ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"]
 FIELDS: dict[str, str | ConfigField] = {
     "hidden_size": "hidden",
     "num_hidden_layers": "layers",
@@ -52,6 +50,7 @@ FIELDS: dict[str, str | ConfigField] = {
     "layer_norm_eps": "norm_epsilon",
 }
 CONSTANTS: dict[str, Any] = {"position_embedding_type": "absolute", "tie_word_embeddings": True}
+EXPECTED = {"is_decoder": False, "add_cross_attention": False}
 PAD = 1
 UNUSED = PAD + 1  # rows of RoBERTa's positions before that of the first token
 ROBERTA_FIELDS = {name: entry for name, entry in FIELDS.items() if name != "type_vocab_size"} | {
@@ -87,52 +86,14 @@ def dense_classifier(dense: str, dropout_field: str | None = None) -> TaskHead:
     return TaskHead(names=names, fixed=CLS | {"dense": dense}, fields=fields)
 
 
-class BertSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of config.json that change the computation, with BERT's defaults; other fields are ignored."""
-
-    vocab_size: Size = 30522
-    hidden_size: Size = 768
-    num_hidden_layers: Layers = 12
-    num_attention_heads: Size = 12
-    intermediate_size: Size = 3072
-    hidden_act: ActivationName = "gelu"
-    hidden_dropout_prob: DropoutRate = 0.1
-    attention_probs_dropout_prob: DropoutRate = 0.1
-    max_position_embeddings: Size = 512
-    type_vocab_size: SizeOrNone = 2
-    initializer_range: Deviation = 0.02
-    layer_norm_eps: Epsilon = 1e-12
-    position_embedding_type: Literal["absolute"] = "absolute"
-    is_decoder: Literal[False] = False
-    add_cross_attention: Literal[False] = False
-    tie_word_embeddings: Literal[True] = True
-    pruned_heads: dict[str, Any] = {}
-    architectures: tuple[str, ...] | None = ()
-
-
-class RobertaSettings(BertSettings, frozen=True, kw_only=True):
-    """Other values than the released ones would be another computation."""
-
-    vocab_size: Size = 50265
-    type_vocab_size: Literal[1]
-    pad_token_id: Literal[1] = 1
-
-
-class MPNetSettings(BertSettings, frozen=True, kw_only=True):
-    """What their code takes for granted may not be stated otherwise."""
-
-    vocab_size: Size = 30527
-    relative_attention_num_buckets: Literal[32] = 32
-    pad_token_id: Literal[1] = 1
-
-
 class BertLike(TableLayout):
     """A family whose encoder is our transformer (`models/nn/transformer.py`). The attributes are BERT's."""
 
     model_type = "bert"
     family = "BERT"
-    settings: type[msgspec.Struct] = BertSettings
-    table = ConfigTable(TransformerConfig, FIELDS, constants=CONSTANTS)
+    table = ConfigTable(
+        TransformerConfig, FIELDS, constants=CONSTANTS, expected=EXPECTED, defaults={"vocab_size": 30522}
+    )
     prefix = "bert"
     layer = "encoder.layer.{}"
     embeddings: Mapping[str, str] = EMBEDDINGS
@@ -148,17 +109,14 @@ class BertLike(TableLayout):
         "next-sentence": {"pooler.dense": "bert.pooler.dense", "classifier": "cls.seq_relationship"},
     }
     """Modules of the heads of pretraining; "" is the head itself."""
-    tasks = TaskHeads(
+    tasks = three_heads(
         "Bert",
-        {
-            "classification": TaskHead(
-                names={"dense": "bert.pooler.dense", "classifier": "classifier"},
-                fixed=CLS | {"dense": "tanh"},
-                fields={"dropout": "classifier_dropout"},
-            ),
-            "tagging": tagger("classifier_dropout"),
-            "answering": QA_OUTPUTS,
-        },
+        TaskHead(
+            names={"dense": "bert.pooler.dense", "classifier": "classifier"},
+            fixed=CLS | {"dense": "tanh"},
+            fields={"dropout": "classifier_dropout"},
+        ),
+        tagging=tagger("classifier_dropout"),
     )
     pretraining: Mapping[str, tuple[str, ...]] = {
         "BertForPreTraining": ("masked-lm", "next-sentence"),
@@ -201,10 +159,9 @@ class BertLike(TableLayout):
         return architecture
 
     def read_settings(self, config: Mapping[str, Any], source: Path) -> Any:
-        theirs = super().read_settings(config, source)
-        if getattr(theirs, "pruned_heads", None):
+        if config.get("pruned_heads"):
             raise ArtefactError(f"{source}: pruned_heads is set, and pruned attention heads are not supported")
-        return theirs
+        return super().read_settings(config, source)
 
     def objectives(self, promised: frozenset[str], names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
         """The heads that config.json promises and those that the file holds: published files often hold more.
@@ -270,23 +227,21 @@ class ShiftedPositions(BertLike):
 
 class Roberta(ShiftedPositions):
     family = "RoBERTa"
-    settings = RobertaSettings
     table = ConfigTable(
-        TransformerConfig, ROBERTA_FIELDS, fixed={"segments": 0}, constants=CONSTANTS | {"type_vocab_size": 1}
+        TransformerConfig,
+        ROBERTA_FIELDS,
+        fixed={"segments": 0},
+        constants=CONSTANTS | {"type_vocab_size": 1},
+        expected=EXPECTED | {"pad_token_id": PAD},
+        defaults={"vocab_size": 50265, "max_position_embeddings": 512, "type_vocab_size": msgspec.NODEFAULT},
     )
     prefix = "roberta"
     segments = "roberta.embeddings.token_type_embeddings.weight"
 
     def __init__(self, model_type: str, classes: str, *, vocabulary: str = "byte-bpe") -> None:
         self.model_type, self.vocabulary = model_type, vocabulary
-        self.tasks = TaskHeads(
-            classes,
-            {
-                "classification": dense_classifier("tanh", "classifier_dropout"),
-                "tagging": tagger("classifier_dropout"),
-                "answering": QA_OUTPUTS,
-            },
-        )
+        classifier = dense_classifier("tanh", "classifier_dropout")
+        self.tasks = three_heads(classes, classifier, tagging=tagger("classifier_dropout"))
         self.pretraining = {f"{classes}ForMaskedLM": ("masked-lm",), f"{classes}Model": ()}
         super().__init__()
 
@@ -303,12 +258,13 @@ class Roberta(ShiftedPositions):
 
 class MPNet(ShiftedPositions):
     model_type, family = "mpnet", "MPNet"
-    settings = MPNetSettings
     table = ConfigTable(
         TransformerConfig,
         ROBERTA_FIELDS,
         fixed={"segments": 0, "relative_buckets": 32, "relative_distance": 128},
         constants={"tie_word_embeddings": True, "relative_attention_num_buckets": 32},
+        expected=EXPECTED | {"position_embedding_type": "absolute", "pad_token_id": PAD},
+        defaults={"vocab_size": 30527, "max_position_embeddings": 512},
     )
     prefix = "mpnet"
     block = BLOCK | {
@@ -317,12 +273,5 @@ class MPNet(ShiftedPositions):
         "attention_norm": ("attention.LayerNorm",),
     }
     modules: Mapping[str, str] = {"encoder.relative": "mpnet.encoder.relative_attention_bias"}
-    tasks = TaskHeads(
-        "MPNet",
-        {
-            "classification": dense_classifier("tanh"),
-            "tagging": tagger(),
-            "answering": QA_OUTPUTS,
-        },
-    )
+    tasks = three_heads("MPNet", dense_classifier("tanh"), tagging=tagger())
     pretraining: Mapping[str, tuple[str, ...]] = {"MPNetForMaskedLM": ("masked-lm",), "MPNetModel": ()}

@@ -17,75 +17,38 @@ after attention; ours has.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
 
-import msgspec
 import torch
 from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
-from larvatus.core.ranges import Deviation, DropoutRate, Layers, Size
 from larvatus.models.bundle.huggingface.bert_like import (
     ACTIVATIONS,
     CONSTANTS,
+    EXPECTED,
     FIELDS,
-    ActivationName,
     BertLike,
-    BertSettings,
     dense_classifier,
 )
-from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, size
+from larvatus.models.bundle.huggingface.config_table import ConfigTable, choice, size
 from larvatus.models.bundle.huggingface.layout import OWN_TOKENS
-from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, QA_OUTPUTS, TaskHead, TaskHeads, tagger
+from larvatus.models.bundle.huggingface.task_heads import CLS, QA_OUTPUTS, TaskHead, tagger, three_heads
 from larvatus.models.nn.transformer import TransformerConfig
 
 PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
 
 
-class ElectraSettings(BertSettings, frozen=True, kw_only=True):
-    embedding_size: Size = 128
-    hidden_size: Size = 256
-    num_attention_heads: Size = 4
-    intermediate_size: Size = 1024
-
-
-class AlbertSettings(BertSettings, frozen=True, kw_only=True):
-    """The defaults are those of the largest ALBERT."""
-
-    vocab_size: Size = 30000
-    embedding_size: Size = 128
-    hidden_size: Size = 4096
-    num_attention_heads: Size = 64
-    intermediate_size: Size = 16384
-    hidden_act: ActivationName = "gelu_new"
-    hidden_dropout_prob: DropoutRate = 0.0
-    attention_probs_dropout_prob: DropoutRate = 0.0
-    num_hidden_groups: Literal[1] = 1
-    inner_group_num: Literal[1] = 1
-
-
-class DistilBertSettings(msgspec.Struct, frozen=True, kw_only=True):
-    vocab_size: Size = 30522
-    dim: Size = 768
-    n_layers: Layers = 6
-    n_heads: Size = 12
-    hidden_dim: Size = 3072
-    activation: ActivationName = "gelu"
-    dropout: DropoutRate = 0.1
-    attention_dropout: DropoutRate = 0.1
-    max_position_embeddings: Size = 512
-    initializer_range: Deviation = 0.02
-    tie_word_embeddings: Literal[True] = True
-    pruned_heads: dict[str, Any] = {}
-    architectures: tuple[str, ...] | None = ()
-
-
 class Electra(BertLike):
     model_type, family = "electra", "ELECTRA"
-    settings = ElectraSettings
     table = ConfigTable(
-        TransformerConfig, FIELDS | {"embedding_size": size("embedding", "word_width")}, constants=CONSTANTS
+        TransformerConfig,
+        FIELDS | {"embedding_size": size("embedding", "word_width")},
+        constants=CONSTANTS,
+        expected=EXPECTED,
+        defaults={"vocab_size": 30522, "embedding_size": 128, "hidden_size": 256}
+        | {"num_attention_heads": 4, "intermediate_size": 1024},
     )
     prefix = "electra"
     modules: Mapping[str, str] = {"encoder.embeddings.project": "electra.embeddings_project"}
@@ -100,14 +63,7 @@ class Electra(BertLike):
             "score": "discriminator_predictions.dense_prediction",
         },
     }
-    tasks = TaskHeads(
-        "Electra",
-        {
-            "classification": dense_classifier("gelu", "classifier_dropout"),
-            "tagging": tagger("classifier_dropout"),
-            "answering": QA_OUTPUTS,
-        },
-    )
+    tasks = three_heads("Electra", dense_classifier("gelu", "classifier_dropout"), tagging=tagger("classifier_dropout"))
     pretraining: Mapping[str, tuple[str, ...]] = {
         "ElectraForPreTraining": ("replaced-tokens",),
         "ElectraForMaskedLM": ("masked-lm",),
@@ -121,13 +77,18 @@ class Electra(BertLike):
 
 class Albert(BertLike):
     model_type, family = "albert", "ALBERT"
-    settings = AlbertSettings
     table = ConfigTable(
         TransformerConfig,
-        FIELDS | {"embedding_size": ConfigField("embedding", lambda value: value, lambda model: model.word_width)},
+        FIELDS | {"embedding_size": size("embedding", "word_width", as_default=False)},
         fixed={"shared": True},
         constants=CONSTANTS | {"num_hidden_groups": 1, "inner_group_num": 1} | OWN_TOKENS,
+        unchecked=OWN_TOKENS,
+        expected=EXPECTED,
+        defaults={"vocab_size": 30000, "embedding_size": 128, "hidden_size": 4096, "num_attention_heads": 64}
+        | {"intermediate_size": 16384, "hidden_act": "gelu_new"}
+        | dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0),
     )
+    """The defaults are those of the largest ALBERT."""
     prefix, layer = "albert", "encoder.albert_layer_groups.0.albert_layers.0"
     block: Mapping[str, tuple[str, ...]] = {
         "attention.qkv": ("attention.query", "attention.key", "attention.value"),
@@ -142,18 +103,15 @@ class Albert(BertLike):
         "masked-lm": {"dense": "predictions.dense", "norm": "predictions.LayerNorm", "": "predictions"},
         "sentence-order": {"pooler.dense": "albert.pooler", "classifier": "sop_classifier.classifier"},
     }
-    tasks = TaskHeads(
+    tasks = three_heads(
         "Albert",
-        {
-            "classification": TaskHead(
-                names={"dense": "albert.pooler", "classifier": "classifier"},
-                fixed=CLS | {"dense": "tanh"},
-                fields={"dropout": "classifier_dropout_prob"},
-                dropout=0.1,
-            ),
-            "tagging": tagger("classifier_dropout_prob", dropout=0.1),
-            "answering": QA_OUTPUTS,
-        },
+        TaskHead(
+            names={"dense": "albert.pooler", "classifier": "classifier"},
+            fixed=CLS | {"dense": "tanh"},
+            fields={"dropout": "classifier_dropout_prob"},
+            dropout=0.1,
+        ),
+        tagging=tagger("classifier_dropout_prob", dropout=0.1),
     )
     pretraining: Mapping[str, tuple[str, ...]] = {
         "AlbertForPreTraining": ("masked-lm", "sentence-order"),
@@ -190,7 +148,6 @@ class Albert(BertLike):
 
 class DistilBert(BertLike):
     model_type, family = "distilbert", "DistilBERT"
-    settings = DistilBertSettings
     table = ConfigTable(
         TransformerConfig,
         {
@@ -206,6 +163,8 @@ class DistilBert(BertLike):
         },
         fixed={"segments": 0, "norm_epsilon": 1e-12},
         constants={"sinusoidal_pos_embds": False, "tie_word_embeddings": True},
+        unchecked=("sinusoidal_pos_embds",),
+        defaults={"vocab_size": 30522, "n_layers": 6},
     )
     prefix, layer = "distilbert", "transformer.layer.{}"
     block: Mapping[str, tuple[str, ...]] = {
@@ -219,20 +178,16 @@ class DistilBert(BertLike):
     heads: Mapping[str, Mapping[str, str]] = {
         "masked-lm": {"dense": "vocab_transform", "norm": "vocab_layer_norm", "": "vocab_projector"}
     }
-    tasks = TaskHeads(
+    tasks = three_heads(
         "DistilBert",
-        {
-            "classification": TaskHead(
-                names={"dense": "pre_classifier", "classifier": "classifier"},
-                fixed=CLS | {"dense": "relu"},
-                fields={"dropout": "seq_classif_dropout"},
-                dropout=0.2,
-            ),
-            "tagging": tagger(),
-            "answering": TaskHead(
-                names={"classifier": "qa_outputs"}, fixed=ENDS, fields={"dropout": "qa_dropout"}, dropout=0.1
-            ),
-        },
+        TaskHead(
+            names={"dense": "pre_classifier", "classifier": "classifier"},
+            fixed=CLS | {"dense": "relu"},
+            fields={"dropout": "seq_classif_dropout"},
+            dropout=0.2,
+        ),
+        tagging=tagger(),
+        answering=dataclasses.replace(QA_OUTPUTS, fields={"dropout": "qa_dropout"}, dropout=0.1),
     )
     pretraining: Mapping[str, tuple[str, ...]] = {"DistilBertForMaskedLM": ("masked-lm",), "DistilBertModel": ()}
     aliases: Mapping[str, str] = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}

@@ -2,22 +2,25 @@
 
 FIELDS = {"hidden_size": "hidden", "hidden_act": choice("activation", ACTIVATIONS), …}
 table = ConfigTable(TransformerConfig, FIELDS, fixed={"segments": 0}, constants={"tie_word_embeddings": True})
-table.read(settings, source)          # BertSettings(hidden_size=768, …) → TransformerConfig(hidden=768, …)
+table.settings                        # a struct of the fields of config.json, with their types and defaults
+table.read(settings, source)          # settings(hidden_size=768, …) → TransformerConfig(hidden=768, …)
 table.write(model)                    # TransformerConfig(hidden=768, …) → {"hidden_size": 768, …}
 table.misfits(model)                  # settings of the model that the table has no field for
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 
 from larvatus.core.errors import ArtefactError, RecipeError, UsageError
-from larvatus.core.ranges import check_ranges
+from larvatus.core.ranges import Size, check_ranges
 
 
 def convert(value: Mapping[str, Any], to: Any, source: Path) -> Any:
@@ -43,6 +46,8 @@ class ConfigField:
     """Property that resolves the setting's 0: ``inner`` for ``feedforward``. Read values that equal it become 0."""
     least: int | None = None
     """Smallest value of the field."""
+    kind: Any = None
+    """Type of the field; None for that of the setting."""
 
 
 def choice(setting: str, values: Mapping[str, str]) -> ConfigField:
@@ -51,12 +56,13 @@ def choice(setting: str, values: Mapping[str, str]) -> ConfigField:
     def write(model: Any) -> str:
         return next(theirs for theirs, ours in values.items() if ours == getattr(model, setting))
 
-    return ConfigField(setting, values.__getitem__, write)
+    return ConfigField(setting, values.__getitem__, write, kind=Literal[tuple(values)])
 
 
-def size(setting: str, resolved: str) -> ConfigField:
-    """A size whose 0 means a default, which config.json writes out."""
-    return ConfigField(setting, lambda value: value, lambda model: getattr(model, resolved), resolved)
+def size(setting: str, resolved: str, *, as_default: bool = True) -> ConfigField:
+    """A size whose 0 means a default, which config.json writes out; `as_default`: the default is read as 0 again."""
+    write = operator.attrgetter(resolved)
+    return ConfigField(setting, lambda value: value, write, resolved if as_default else "", kind=Size)
 
 
 def shifted(setting: str, by: int) -> ConfigField:
@@ -64,9 +70,10 @@ def shifted(setting: str, by: int) -> ConfigField:
     return ConfigField(setting, lambda value: value - by, lambda model: getattr(model, setting) + by, least=by + 1)
 
 
-def or_none(setting: str, resolved: str = "") -> ConfigField:
+def or_none(setting: str, kind: Any, resolved: str = "") -> ConfigField:
     """A number whose 0 is null in config.json."""
-    return ConfigField(setting, lambda value: value or 0, lambda model: getattr(model, setting) or None, resolved)
+    read, write = (lambda value: value or 0), (lambda model: getattr(model, setting) or None)
+    return ConfigField(setting, read, write, resolved, kind=kind | None)
 
 
 def same(setting: str) -> ConfigField:
@@ -83,7 +90,33 @@ class ConfigTable:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Settings of ours that this family always has."""
     constants: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of theirs that are written with the same value for every model."""
+    """Fields of theirs that are written with the same value for every model, and may have no other when read."""
+    unchecked: Collection[str] = ()
+    """Constants that may have any value when read."""
+    expected: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that are not written, and may have no other value when read: another computation otherwise."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Their defaults, where they differ from ours."""
+    more: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """Other fields that are read: type and default."""
+
+    @cached_property
+    def settings(self) -> type[Any]:
+        """The fields of config.json that change the computation, with their defaults; other fields are ignored."""
+        hints, ours = get_type_hints(self.model, include_extras=True), self.model(**self.fixed)
+        checked = {name: value for name, value in self.constants.items() if name not in self.unchecked}
+        fields: dict[str, tuple[Any, Any]] = {
+            "vocab_size": (Size, msgspec.NODEFAULT),
+            "architectures": (tuple[str, ...] | None, ()),
+            **{name: (entry.kind or hints[entry.setting], entry.write(ours)) for name, entry in self.entries.items()},
+            **{name: (Literal[value], value) for name, value in (checked | dict(self.expected)).items()},
+            **self.more,
+        }
+        declared = [
+            (name, kind, msgspec.field(default=self.defaults.get(name, default)))
+            for name, (kind, default) in fields.items()
+        ]
+        return msgspec.defstruct(f"{self.model.__name__}Fields", declared, frozen=True, kw_only=True)
 
     @property
     def entries(self) -> dict[str, ConfigField]:

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
-from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size
+from larvatus.core.ranges import Size
 from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, or_none
 from larvatus.models.bundle.huggingface.layout import OWN_TOKENS, Architecture, TableLayout
 from larvatus.models.bundle.huggingface.task_heads import LAST, QA_OUTPUTS, TaskHead, TaskHeads, tagger
@@ -57,46 +56,15 @@ PLAIN = {"choosing": {"dense": "none"}}
 """Endings, too, are scored by a matrix only."""
 
 
-class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of config.json that change the computation in both families, with GPT's defaults; others are ignored."""
-
-    vocab_size: Size = 40478
-    n_positions: Size = 512
-    n_embd: Size = 768
-    n_layer: Layers = 12
-    n_head: Size = 12
-    resid_pdrop: DropoutRate = 0.1
-    embd_pdrop: DropoutRate = 0.1
-    attn_pdrop: DropoutRate = 0.1
-    layer_norm_epsilon: Epsilon = 1e-5
-    initializer_range: Deviation = 0.02
-    tie_word_embeddings: Literal[True] = True
-    architectures: tuple[str, ...] | None = ()
-
-
-class GPTSettings(CommonSettings, frozen=True, kw_only=True):
-    afn: Literal["gelu", "relu"] = "gelu"
-
-
-class GPT2Settings(CommonSettings, frozen=True, kw_only=True):
-    vocab_size: Size = 50257
-    n_positions: Size = 1024
-    n_inner: Size | None = None
-    activation_function: Literal["gelu_new", "gelu_pytorch_tanh", "gelu", "relu"] = "gelu_new"
-    scale_attn_weights: Literal[True] = True
-    scale_attn_by_inverse_layer_idx: Literal[False] = False
-    add_cross_attention: Literal[False] = False
-
-
 class GPT(TableLayout):
     """The attributes are GPT's."""
 
     model_type, family = "openai-gpt", "GPT"
-    settings: type[CommonSettings] = GPTSettings
     table = ConfigTable(
         CausalTransformerConfig,
         FIELDS | {"afn": choice("activation", {"gelu": "gelu-tanh", "relu": "relu"})},
         constants={"tie_word_embeddings": True},
+        defaults={"vocab_size": 40478},
     )
     embeddings: Mapping[str, str] = {"words": "tokens_embed", "positions": "positions_embed"}
     tasks = TaskHeads("OpenAIGPT", {"classification": LAST_TOKEN}, defaults=PLAIN)
@@ -155,12 +123,11 @@ class GPT(TableLayout):
 
 class GPT2(GPT):
     model_type, family = "gpt2", "GPT-2"
-    settings = GPT2Settings
     table = ConfigTable(
         CausalTransformerConfig,
         FIELDS
         | {
-            "n_inner": or_none("feedforward", "inner"),
+            "n_inner": or_none("feedforward", Size, "inner"),
             "activation_function": choice(
                 "activation",
                 {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu": "gelu", "relu": "relu"},
@@ -168,6 +135,9 @@ class GPT2(GPT):
         },
         fixed={"norm": "pre", "residual_init": True},
         constants={"tie_word_embeddings": True} | OWN_TOKENS,
+        unchecked=OWN_TOKENS,
+        expected={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
+        defaults={"vocab_size": 50257, "n_positions": 1024},
     )
     embeddings: Mapping[str, str] = {"words": "wte", "positions": "wpe"}
     tasks = TaskHeads(

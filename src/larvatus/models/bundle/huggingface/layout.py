@@ -132,8 +132,6 @@ class ModelLayout(ABC):
 class TableLayout(ModelLayout):
     """A layout of `transformers` that its tables describe."""
 
-    settings: type[Any]
-    """The fields of config.json that are read."""
     table: ConfigTable
     pretraining: Mapping[str, tuple[str, ...]]
     """Classes of `transformers` without a task head, and the heads of each."""
@@ -146,6 +144,11 @@ class TableLayout(ModelLayout):
 
     def __init__(self) -> None:
         self.architectures = {**self.pretraining, **self.tasks.architectures}
+
+    @property
+    def settings(self) -> type[Any]:
+        """The fields of config.json that are read."""
+        return self.table.settings
 
     def unsupported(self, architecture: Architecture) -> str | None:
         if misfits := self.table.misfits(architecture.model):

@@ -8,6 +8,7 @@ word embeddings. Older files state the layers with global attention and the rota
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +20,17 @@ from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Rotary
 from larvatus.models.bundle.huggingface.bert_like import BertLike
 from larvatus.models.bundle.huggingface.config_table import ConfigField, ConfigTable, choice, size
 from larvatus.models.bundle.huggingface.layout import OWN_TOKENS, Architecture
-from larvatus.models.bundle.huggingface.task_heads import ENDS, TOKENS, TaskHead, TaskHeads
+from larvatus.models.bundle.huggingface.task_heads import ENDS, TOKENS, TaskHead, three_heads
 from larvatus.models.network import tag
 from larvatus.models.nn.transformer import TransformerConfig
 
 DENSE = {"dense": "gelu", "dense_norm": True}  # in all heads
-HEAD_NAMES = {"dense": "head.dense", "norm": "head.norm", "classifier": "classifier"}
+HEAD = TaskHead(
+    names={"dense": "head.dense", "norm": "head.norm", "classifier": "classifier"},
+    fixed=DENSE,
+    fields={"dropout": "classifier_dropout"},
+    dropout=0.0,
+)
 ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu-tanh", "gelu_new": "gelu-tanh", "relu": "relu"}
 LOCAL_ATTENTION = 128
 BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
@@ -113,22 +119,11 @@ class ModernBert(BertLike):
     }
     modules: Mapping[str, str] = {"encoder.final_norm": "model.final_norm"}
     heads: Mapping[str, Mapping[str, str]] = {"masked-lm": {"dense": "head.dense", "norm": "head.norm", "": "decoder"}}
-    tasks = TaskHeads(
+    tasks = three_heads(
         "ModernBert",
-        {
-            "classification": TaskHead(
-                names=HEAD_NAMES,
-                fixed={**DENSE, "mix": False},
-                fields={"dropout": "classifier_dropout", "pool": "classifier_pooling"},
-                dropout=0.0,
-            ),
-            "tagging": TaskHead(
-                names=HEAD_NAMES, fixed=TOKENS | DENSE, fields={"dropout": "classifier_dropout"}, dropout=0.0
-            ),
-            "answering": TaskHead(
-                names=HEAD_NAMES, fixed=ENDS | DENSE, fields={"dropout": "classifier_dropout"}, dropout=0.0
-            ),
-        },
+        dataclasses.replace(HEAD, fixed={**DENSE, "mix": False}, fields={**HEAD.fields, "pool": "classifier_pooling"}),
+        tagging=dataclasses.replace(HEAD, fixed=TOKENS | DENSE),
+        answering=dataclasses.replace(HEAD, fixed=ENDS | DENSE),
     )
     pretraining: Mapping[str, tuple[str, ...]] = {"ModernBertForMaskedLM": ("masked-lm",), "ModernBertModel": ()}
     aliases: Mapping[str, str] = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}

@@ -14,7 +14,7 @@ import msgspec
 
 from larvatus.models.bundle.huggingface.config_table import convert
 from larvatus.models.bundle.huggingface.layout import Architecture, ModelLayout
-from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
+from larvatus.models.bundle.huggingface.task_heads import UNNAMED, TaskHeads
 from larvatus.models.nn.encoder import EncoderConfig, with_type, without_default_type
 
 
@@ -26,15 +26,7 @@ class NativeSettings(Architecture):
 class Native(ModelLayout):
     model_type = "larvatus"
     family = "Larvatus"
-    tasks = TaskHeads(
-        "Larvatus",
-        {
-            "classification": TaskHead(names={}, fixed=CLS | {"dense": "tanh"}, fields={}),
-            "tagging": TaskHead(names={}, fixed=TOKENS, fields={}),
-            "answering": TaskHead(names={}, fixed=ENDS, fields={}),
-        },
-        separate=(),
-    )
+    tasks = TaskHeads("Larvatus", UNNAMED, separate=())
     architectures: Mapping[str, tuple[str, ...]] = {"Larvatus": ()}
 
     def unsupported(self, architecture: Architecture) -> str | None:

@@ -21,7 +21,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import CountOrNone, DropoutRate, Epsilon, Layers, Size
 from larvatus.models.bundle.huggingface.config_table import ConfigTable, convert
 from larvatus.models.bundle.huggingface.layout import Architecture, ModelLayout
-from larvatus.models.bundle.huggingface.task_heads import CLS, ENDS, OWN, TOKENS, TaskHead, TaskHeads
+from larvatus.models.bundle.huggingface.task_heads import OWN, UNNAMED, TaskHeads
 from larvatus.models.heads.writing import TextToTextConfig
 from larvatus.models.network import ObjectiveConfig, tag
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig
@@ -82,15 +82,7 @@ class T5(ModelLayout):
         constants={"is_encoder_decoder": True, "initializer_factor": 1.0, "eos_token_id": 1, "dtype": "float32"},
     )
     """The plain fields; those that depend on each other are in `config` and `architecture`."""
-    tasks = TaskHeads(
-        "T5",
-        {
-            "classification": TaskHead(names={}, fixed=CLS | {"dense": "tanh"}, fields={}),
-            "tagging": TaskHead(names={}, fixed=TOKENS, fields={}),
-            "answering": TaskHead(names={}, fixed=ENDS, fields={}),
-        },
-        separate=(),
-    )
+    tasks = TaskHeads("T5", UNNAMED, separate=())
     architectures: Mapping[str, tuple[str, ...]] = {
         "T5ForConditionalGeneration": ("denoising",),
         "T5WithLMHeadModel": ("denoising",),

@@ -41,6 +41,12 @@ ENDS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False}
 """Scores starts and ends of answers from the vectors of the last layer unchanged."""
 QA_OUTPUTS = TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0)
 """Question answering, as most families have it."""
+UNNAMED: dict[str, TaskHead] = {
+    "classification": TaskHead(names={}, fixed=CLS | {"dense": "tanh"}),
+    "tagging": TaskHead(names={}, fixed=TOKENS),
+    "answering": TaskHead(names={}, fixed=ENDS),
+}
+"""Heads that keep our names, of layouts without classes of their own."""
 MAX_LABELS = 1 << 20  # a limit for num_labels; named labels are as many as the file lists
 
 
@@ -48,6 +54,13 @@ def tagger(dropout_field: str | None = None, *, dropout: float | None = None) ->
     """Tagging as every family has it; `dropout_field` states its dropout, which is `dropout` where it is absent."""
     fields = {"dropout": dropout_field} if dropout_field else {}
     return TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields=fields, dropout=dropout)
+
+
+def three_heads(
+    family: str, classification: TaskHead, *, tagging: TaskHead, answering: TaskHead = QA_OUTPUTS
+) -> TaskHeads:
+    """The heads of most families."""
+    return TaskHeads(family, {"classification": classification, "tagging": tagging, "answering": answering})
 
 
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
-from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
-from larvatus.models.bundle.huggingface.bert_like import ACTIVATIONS, ActivationName
+from larvatus.core.ranges import Size, SizeOrNone
+from larvatus.models.bundle.huggingface.bert_like import ACTIVATIONS
 from larvatus.models.bundle.huggingface.config_table import ConfigTable, choice, or_none, size
 from larvatus.models.bundle.huggingface.layout import TableLayout
 from larvatus.models.bundle.huggingface.task_heads import LAST, TaskHead, TaskHeads, tagger
@@ -47,36 +46,8 @@ TRANSPOSED = ("q", "k", "v", "r")
 VECTORS = ("r_w_bias", "r_r_bias", "r_s_bias")
 
 
-class XLNetSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of config.json that change the computation, with their defaults; other fields are ignored."""
-
-    vocab_size: Size = 32000
-    d_model: Size = 1024
-    n_layer: Layers = 24
-    n_head: Size = 16
-    d_inner: Size = 4096
-    d_head: Size | None = None
-    ff_activation: ActivationName = "gelu"
-    attn_type: Literal["bi"] = "bi"
-    initializer_range: Deviation = 0.02
-    layer_norm_eps: Epsilon = 1e-12
-    dropout: DropoutRate = 0.1
-    mem_len: SizeOrNone | None = 512
-    bi_data: Literal[False] = False
-    clamp_len: Literal[-1, 0] = -1
-    same_length: Literal[False] = False
-    untie_r: Literal[True] = True
-    summary_type: Literal["last"] = "last"
-    summary_use_proj: Literal[True] = True
-    summary_activation: Literal["tanh"] = "tanh"
-    tie_word_embeddings: Literal[True] = True
-    larvatus_max_positions: Size = 512
-    architectures: tuple[str, ...] | None = ()
-
-
 class XLNetLayout(TableLayout):
     model_type, family = "xlnet", "XLNet"
-    settings = XLNetSettings
     table = ConfigTable(
         XLNetConfig,
         {
@@ -88,7 +59,7 @@ class XLNetLayout(TableLayout):
             "dropout": "dropout",
             "initializer_range": "init",
             "layer_norm_eps": "norm_epsilon",
-            "mem_len": or_none("memory"),
+            "mem_len": or_none("memory", SizeOrNone),
             "larvatus_max_positions": "max_positions",
         },
         constants={
@@ -98,6 +69,9 @@ class XLNetLayout(TableLayout):
             "summary_activation": "tanh",
             "tie_word_embeddings": True,
         },
+        expected={"bi_data": False, "same_length": False, "untie_r": True},
+        defaults={"vocab_size": 32000, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096, "mem_len": 512},
+        more={"d_head": (Size | None, None), "clamp_len": (Literal[-1, 0], -1)},
     )
     tasks = TaskHeads(
         "XLNet",
@@ -119,8 +93,8 @@ class XLNetLayout(TableLayout):
     def derived_config(self, model: XLNetConfig) -> dict[str, Any]:
         return {"d_head": model.hidden // model.heads}
 
-    def read_settings(self, config: Mapping[str, Any], source: Path) -> XLNetSettings:
-        theirs: XLNetSettings = super().read_settings(config, source)
+    def read_settings(self, config: Mapping[str, Any], source: Path) -> Any:
+        theirs = super().read_settings(config, source)
         if theirs.d_head is not None and theirs.d_head * theirs.n_head != theirs.d_model:
             raise ArtefactError(
                 f"{source}: d_head = {theirs.d_head} times n_head = {theirs.n_head} is not d_model = {theirs.d_model}"
