@@ -5,7 +5,7 @@ A pytest plugin (see conftest.py): its fixtures are there in every test.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +34,33 @@ def make_tokenizer() -> Tokenizer:
     return Tokenizer.from_library(library)
 
 
-def make_tiny(directory: Path) -> Path:
-    """A tiny BERT saved in a directory, outside of pytest."""
-    tokenizer = make_tokenizer()
-    config = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=32, init=0.3)
+def save_model(
+    directory: Path,
+    network: Network,
+    tokenizer: Tokenizer,
+    objectives: Sequence[Any] = (MaskedLMConfig(),),
+    *,
+    family: str = "",
+) -> Path:
+    """The directory of a model, with a card, a recipe and a lineage that say little."""
     save_bundle(
         directory,
-        network=Network.build(config, HEADS, tokenizer.size, 0).eval(),
-        objective_configs=HEADS,
+        network=network,
+        objective_configs=objectives,
         tokenizer=tokenizer,
         recipe={"name": "bert"},
         lineage={"seed": 0},
         card="# tiny\n",
+        family=family,
     )
     return directory
+
+
+def make_tiny(directory: Path) -> Path:
+    """A tiny BERT saved in a directory, outside of pytest."""
+    tokenizer = make_tokenizer()
+    config = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=32, init=0.3)
+    return save_model(directory, Network.build(config, HEADS, tokenizer.size, 0).eval(), tokenizer, HEADS)
 
 
 @pytest.fixture(scope="session")
@@ -77,16 +90,7 @@ def save_tiny(tiny_tokenizer: Tokenizer) -> Callable[..., Path]:
     """A function that saves a model of `tiny_model`: `save_tiny(directory, model, objectives)`."""
 
     def save(directory: Path, network: Network, objectives: Any = HEADS) -> Path:
-        save_bundle(
-            directory,
-            network=network,
-            objective_configs=objectives,
-            tokenizer=tiny_tokenizer,
-            recipe={"name": "bert"},
-            lineage={"seed": 0},
-            card="# tiny\n",
-        )
-        return directory
+        return save_model(directory, network, tiny_tokenizer, objectives)
 
     return save
 

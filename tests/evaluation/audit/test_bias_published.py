@@ -18,11 +18,11 @@ from tokenizers import Tokenizer as Library
 
 import larvatus as lv
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig
 from tests.models.bundle.theirs import transformers
+from tests.tiny import save_model
 
 PAIRS = [
     ("The river was wide.", "The banks was wide.", "water", "stereo"),
@@ -166,15 +166,7 @@ def saved(directory: Path, family: str) -> Path:
     heads = (MaskedLMConfig(), NextSentenceConfig()) if family == "bert" else (MaskedLMConfig(),)
     other = {} if family == "bert" else {"segments": 0, "norm_epsilon": 1e-5}
     shape = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=60, init=0.3, **other)
-    save_bundle(
-        directory,
-        network=Network.build(shape, heads, tokenizer.size, seed=4).eval(),
-        objective_configs=heads,
-        tokenizer=tokenizer,
-        recipe={"name": family},
-        lineage={"seed": 0},
-        card="# tiny\n",
-    )
+    save_model(directory, Network.build(shape, heads, tokenizer.size, seed=4).eval(), tokenizer, heads)
     return directory
 
 

@@ -33,13 +33,13 @@ from larvatus.evaluation.audit.sampled_texts import sample_texts
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.roc import caught, curve
-from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.masked_prediction import find_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import CausalLMConfig, MaskedLMConfig
+from tests.tiny import save_model
 
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 NAMES = ["Rosal", "Timok", "Velan", "Dorit", "Kemal", "Surin"]
@@ -82,15 +82,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, spelling: Tokenizer):
             loss.backward()
             optimizer.step()
         folder = tmp_path_factory.mktemp("leaks") / name
-        save_bundle(
-            folder,
-            network=network.eval(),
-            objective_configs=OBJECTIVES,
-            tokenizer=spelling,
-            recipe={"name": "bert"},
-            lineage={"seed": 0},
-            card="# made\n",
-        )
+        save_model(folder, network.eval(), spelling, OBJECTIVES)
         return lv.load(folder, device="cpu")
 
     return make

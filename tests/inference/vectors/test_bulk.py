@@ -19,9 +19,8 @@ from larvatus.data.text.sentences import sentence_spans
 from larvatus.inference.model import load
 from larvatus.inference.vectors import bulk
 from larvatus.interfaces.cli.main import run
-from larvatus.models.bundle.directory import save_bundle
-from larvatus.models.objectives import MaskedLMConfig
 from tests import warm
+from tests.tiny import save_model
 
 COLUMNS = ["document", "source", "line", "unit", "start", "end", "text", "vector"]
 
@@ -29,15 +28,7 @@ COLUMNS = ["document", "source", "line", "unit", "start", "end", "text", "vector
 @pytest.fixture(scope="module")
 def directory(wordpiece, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("model")
-    save_bundle(
-        path,
-        network=wordpiece.network,
-        objective_configs=(MaskedLMConfig(),),
-        tokenizer=wordpiece.tokenizer,
-        recipe=None,
-        lineage={},
-        card="# tiny\n",
-    )
+    save_model(path, wordpiece.network, wordpiece.tokenizer)
     return path
 
 

@@ -23,8 +23,7 @@ from larvatus.inference.vectors.passages import LocatedText, PassageOptions, pas
 from larvatus.inference.vectors.standardise import RunningMoments, Standardiser, find_standardiser
 from larvatus.inference.vectors.standardise_fit import FitOptions, fit_standardiser
 from larvatus.interfaces.cli.main import run
-from larvatus.models.bundle.directory import save_bundle
-from larvatus.models.objectives import MaskedLMConfig
+from tests.tiny import save_model
 
 
 def standardiser(x, *, unit="word", pool="mean") -> Standardiser:
@@ -126,15 +125,7 @@ def test_what_it_was_not_fitted_for_is_refused():
 @pytest.fixture(scope="module")
 def directory(wordpiece, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("model")
-    save_bundle(
-        path,
-        network=wordpiece.network,
-        objective_configs=(MaskedLMConfig(),),
-        tokenizer=wordpiece.tokenizer,
-        recipe=None,
-        lineage={},
-        card="# tiny\n",
-    )
+    save_model(path, wordpiece.network, wordpiece.tokenizer)
     return path
 
 

@@ -12,12 +12,13 @@ from torch.testing import assert_close
 from larvatus.core.batch import TrainingBatch
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.bundle.directory import Bundle, save_bundle
+from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from tests.models.bundle.theirs import LIMIT, TEXTS, scramble, transformers
+from tests.tiny import save_model
 
 Make = Callable[..., tuple[Path, Any]]
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 20}
@@ -78,16 +79,7 @@ def equal(bundle: Bundle, model: Any) -> None:
 
 
 def save(directory: Path, bundle: Bundle) -> Path:
-    save_bundle(
-        directory,
-        network=bundle.network,
-        objective_configs=bundle.objectives,
-        tokenizer=bundle.tokenizer,
-        recipe=None,
-        lineage={},
-        card="# tiny\n",
-        family=bundle.family,
-    )
+    save_model(directory, bundle.network, bundle.tokenizer, bundle.objectives, family=bundle.family)
     return directory
 
 

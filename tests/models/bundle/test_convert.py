@@ -33,6 +33,7 @@ from larvatus.models.objectives import (
 )
 from tests.models.bundle.test_t5 import same_from_text
 from tests.models.bundle.theirs import LIMIT, PROSE, equal, equal_tensors, scramble, their_directory, transformers
+from tests.tiny import save_model
 
 Make = Callable[..., Any]
 FILLS = (MaskedLMConfig(),)
@@ -234,15 +235,7 @@ def test_a_number_too_large_for_float16_is_refused(
     source, network, tokenizer = make()
     with torch.no_grad():
         network.encoder.embeddings.words.weight[3, 3] = 1e5
-    save_bundle(
-        source,
-        network=network,
-        objective_configs=FILLS,
-        tokenizer=tokenizer,
-        recipe=None,
-        lineage={},
-        card="",
-    )
+    save_model(source, network, tokenizer, FILLS)
     with pytest.raises(ArtefactError, match=r"word_embeddings\.weight holds numbers too large for float16"):
         convert_bundle(source, tmp_path / "out", dtype="float16")
     assert not (tmp_path / "out" / "config.json").exists()

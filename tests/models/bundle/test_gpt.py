@@ -19,7 +19,7 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.special_tokens import add_delimiters
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
-from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
+from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.network import Network
@@ -27,6 +27,7 @@ from larvatus.models.nn import on_device
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.objectives import CausalLMConfig
 from tests.models.bundle.theirs import transformers
+from tests.tiny import save_model
 
 PROSE = tuple(" ".join(part.split()) for part in topics["debugger"].split("\n\n"))
 TEXTS = ["The debugger stops at the first line.", "naïve «quotes» 山", "it", "a b c d e f g h i j"]
@@ -130,15 +131,7 @@ def test_they_read_what_we_write(family, norm, kind, tmp_path):
 
 
 def save(directory: Path, network: Network, objectives: list[Any], tokenizer: Any) -> None:
-    save_bundle(
-        directory,
-        network=network,
-        objective_configs=objectives,
-        tokenizer=tokenizer,
-        recipe=None,
-        lineage={},
-        card="# gpt\n",
-    )
+    save_model(directory, network, tokenizer, objectives)
 
 
 def our_classes(bundle: Bundle, texts: list[str]) -> torch.Tensor:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from torch.testing import assert_close
 
 from larvatus.data.text.special_tokens import encode_batch
@@ -65,6 +69,32 @@ def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     if "masked-lm" in network.objectives:
         logits = network.heads["masked-lm"].logits(states[-1], network.encoder.embeddings.words.weight)
         assert_close(logits, answer.logits[real], rtol=1e-4, atol=1e-4)
+    if "replaced-tokens" in network.objectives:
+        assert_close(network.heads["replaced-tokens"].logits(states[-1]), answer.logits[real], rtol=1e-4, atol=1e-4)
+
+
+def edit_config(directory: Path, *without: str, **fields: Any) -> None:
+    """Change fields of `config.json`, and drop others."""
+    path = directory / "config.json"
+    config = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({name: value for name, value in config.items() if name not in without}))
+
+
+def edit_weights(directory: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
+    path = directory / "model.safetensors"
+    tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    save_file(change(tensors), path, metadata={"format": "pt"})
+
+
+def half(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.half() for name, tensor in tensors.items()}
+
+
+def theirs_from(model: Any, directory: Path, **options: Any) -> Any:
+    """What a class of `transformers` makes of a directory of ours: all its tensors are there, and no others."""
+    theirs, info = model.from_pretrained(directory, output_loading_info=True, **options)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
+    return theirs
 
 
 def equal_tensors(one: Network, other: Network) -> None:
