@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -28,6 +28,7 @@ transformers.logging.disable_progress_bar()
 PROSE = "Please turn your homework in. The river was wide, and deep! A naïve café by the river's bank? " * 3
 TEXTS = ["Please turn your homework in.", "the river", "", "The bank of a wide river, 山 and deep!", "was wide " * 40]
 LIMIT = 256  # tokens; the longest of the texts has fewer
+Scrambled = TypeVar("Scrambled", bound=torch.nn.Module)
 
 
 def their_directory(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) -> tuple[Path, Any]:
@@ -45,8 +46,8 @@ def their_directory(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) 
     return path, theirs.eval()
 
 
-def scramble(network: Network) -> Network:
-    """The same model with every parameter drawn again."""
+def scramble(network: Scrambled) -> Scrambled:
+    """The same model with every parameter sampled again: norms and biases too, or a wrong name would not show."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in network.parameters():
