@@ -14,8 +14,6 @@ import torch
 import torch.nn.functional as F
 from scipy import stats
 from sklearn.metrics import roc_auc_score
-from tokenizers import Tokenizer as Library
-from tokenizers import decoders, models, normalizers, pre_tokenizers
 from torch.optim import AdamW
 
 import larvatus as lv
@@ -39,7 +37,7 @@ from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import CausalLMConfig, MaskedLMConfig
-from tests.tiny import save_model
+from tests.tiny import make_tokenizer, save_model
 
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 NAMES = ["Rosal", "Timok", "Velan", "Dorit", "Kemal", "Surin"]
@@ -52,14 +50,7 @@ def spelling() -> Tokenizer:
     """Syllables and digits: it spells any canary and any made-up word."""
     digits = list("0123456789")
     whole = ["the", "code", "of", "is", ".", *map(str.lower, NAMES), *SYLLABLES, *"bdfgklmnprstvz", *digits]
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *whole, *(f"##{piece}" for piece in whole[5:])]
-    tokens = list(dict.fromkeys(tokens))
-    library = Library(models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="[UNK]"))
-    library.normalizer = normalizers.BertNormalizer(lowercase=True)
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.decoder = decoders.WordPiece()
-    library.add_special_tokens(tokens[:5])
-    return Tokenizer.from_library(library)
+    return make_tokenizer(dict.fromkeys([*whole, *(f"##{piece}" for piece in whole[5:])]))
 
 
 @pytest.fixture(scope="module")

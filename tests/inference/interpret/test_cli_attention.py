@@ -9,23 +9,10 @@ import pytest
 
 from larvatus.inference.model import load
 from larvatus.interfaces.cli.commands.attention import packed
-from larvatus.interfaces.cli.main import run
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig
 from tests.tiny import save_model
 
 TEXT = "The river bank, was wide."
-
-
-@pytest.fixture
-def larvatus(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run([str(a) for a in arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
 
 
 @pytest.fixture(scope="module")
