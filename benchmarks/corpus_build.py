@@ -111,16 +111,16 @@ def measured(name: str, text: Path, tokenizer: Path) -> dict[str, Any]:
 
 def _watch(process: subprocess.Popen[str], peak: list[int]) -> None:
     while process.poll() is None:
-        peak[0] = max(peak[0], sum(map(_resident, _family(process.pid))))
+        peak[0] = max(peak[0], sum(map(_resident, family(process.pid))))
         time.sleep(0.1)
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
     found = [pid]
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in path.read_text().split():
-                found += _family(int(child))
+                found += family(int(child))
     return found
 
 

@@ -9,7 +9,6 @@ round; times are medians, ratios medians of the rounds' own ratios. JSON comes l
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import torch
 import torchcrf
+from arguments import arguments
 from torch import Tensor
 
 from larvatus.core.rng import stream
@@ -81,13 +81,7 @@ def compare(lengths: list[int], tags: int, rounds: int, device: str) -> dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--tags", type=int, default=17)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args()
+    options = arguments(__doc__, batch=64, length=128, tags=17, rounds=15, device="cpu")
     ragged = stream(1, "crf lengths").integers(1, options.length + 1, options.batch).tolist()
     results = {}
     for name, lengths in (("full", [options.length] * options.batch), ("ragged", [options.length, *ragged[1:]])):

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from corpus_build import cut
+from corpus_build import cut, family
 
 STEP_TOKENS, BLOCK_TOKENS = 131_072, 1 << 21
 WORK_S = 0.02
@@ -125,15 +125,6 @@ def cpu_seconds() -> float:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def family(pid: int) -> list[int]:
-    pids = [pid]
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in path.read_text().split():
-                pids += family(int(child))
-    return pids
 
 
 def one(given: argparse.Namespace) -> None:

@@ -19,6 +19,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from arguments import arguments
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -108,16 +109,17 @@ def seconds(name: str, made: tuple[SpanScorer, Tensor, SpanIndex, Tensor]) -> fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--words", type=int, default=512)
-    parser.add_argument("--longest", type=int, default=16)
-    parser.add_argument("--size", type=int, default=768)
-    parser.add_argument("--hidden", type=int, default=768)
-    parser.add_argument("--representation", default="mean", choices=["mean", "boundaries", "attention"])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__,
+        words=512,
+        longest=16,
+        size=768,
+        hidden=768,
+        representation=("mean", "boundaries", "attention"),
+        rounds=5,
+        threads=1,
+        device="cpu",
+    )
     torch.set_num_threads(options.threads)
     memory = {name: peak(name, options) for name in CONTENDERS}
     made = setting(options)

@@ -99,25 +99,35 @@ def compare(
     return figures
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def training_parser(description: str | None) -> argparse.ArgumentParser:
+    """Options of a benchmark that fine-tunes a model on spans."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--train", required=True)
     parser.add_argument("--dev", required=True)
-    parser.add_argument("--sentences", type=int, default=0, help="of the training set, evenly drawn; 0: all")
+    parser.add_argument("--sentences", type=int, default=0, help="of the training set, evenly chosen; 0: all")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="fp32")
+    return parser
+
+
+def evenly(data: Dataset[SpannedWords], count: int) -> Dataset[SpannedWords]:
+    """About so many of the examples; all of them for 0."""
+    return dataclasses.replace(data, examples=data.examples[:: max(1, len(data) // count)]) if count else data
+
+
+def main() -> None:
+    parser = training_parser(__doc__)
     parser.add_argument("--rate", type=float)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--representation", default="boundaries", choices=["mean", "boundaries", "attention"])
     parser.add_argument("--longest", type=int)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--precision", default="fp32")
     given = parser.parse_args()
     problems = Problems()
     train, dev = (read_spanned(name, problems=problems) for name in (given.train, given.dev))
-    if given.sentences:
-        train = dataclasses.replace(train, examples=train.examples[:: max(1, len(train) // given.sentences)])
+    train = evenly(train, given.sentences)
     print(f"{train.describe()}; {dev.describe()}; {problems}")
     runs = []
     for seed in given.seeds:

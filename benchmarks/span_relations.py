@@ -11,13 +11,12 @@ learns no relations. Epoch and thresholds are chosen on a tenth of the training 
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import torch
+from span_ner import evenly, training_parser
 
 from larvatus.data.labelled.conllu import Sentence, read_brackets, sentences
 from larvatus.data.labelled.problems import Problems
@@ -94,20 +93,11 @@ def baseline(train: Dataset[SpannedWords], dev: Dataset[SpannedWords]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--train", required=True)
-    parser.add_argument("--dev", required=True)
-    parser.add_argument("--sentences", type=int, default=0, help="of the training set, evenly drawn; 0: all")
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--batch", type=int, default=32)
+    parser = training_parser(__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--precision", default="fp32")
     given = parser.parse_args()
     train, dev = read(given.train), read(given.dev)
-    if given.sentences:
-        train = dataclasses.replace(train, examples=train.examples[:: max(1, len(train) // given.sentences)])
+    train = evenly(train, given.sentences)
     for data in (train, dev):
         counts = Counter(label for one in data for _, _, label in one.relations)
         print(f"{len(data):,} sentences, {sum(len(one.spans or ()) for one in data):,} spans, relations {dict(counts)}")

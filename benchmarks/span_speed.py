@@ -11,7 +11,6 @@ turns in each round; ratios are medians of the rounds' own. JSON comes last.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
@@ -20,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 import torch.nn.functional as F
+from arguments import arguments
 from torch import Tensor, nn
 
 from larvatus.core.rng import stream
@@ -63,16 +63,9 @@ def dense(scorer: SpanScorer, z_BTD: Tensor, first_TL: Tensor, last_TL: Tensor) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sentences", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--longest", type=int, default=12)
-    parser.add_argument("--size", type=int, default=768)
-    parser.add_argument("--hidden", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__, sentences=64, batch=16, longest=12, size=768, hidden=256, rounds=3, threads=1, device="cpu"
+    )
     torch.set_num_threads(options.threads)
     draw = stream(1, "span speed")
     lengths = np.sort(np.clip(draw.lognormal(3.0, 0.5, options.sentences).astype(int), 3, 120))  # 23 words on average

@@ -9,7 +9,6 @@ contenders take turns in each round, over the same batches; times are medians of
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from arguments import arguments
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch
@@ -81,13 +81,7 @@ class Contender:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--hidden", type=int, default=384)
-    parser.add_argument("--texts", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args()
+    options = arguments(__doc__, layers=6, hidden=384, texts=256, rounds=5, device="cpu")
     shape = TransformerConfig(layers=options.layers, hidden=options.hidden, heads=options.hidden // 32)
     scoring = ScoringOptions(device=options.device, precision="fp32" if options.device == "cpu" else "bf16")
     data = Texts(options.texts)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -140,29 +142,28 @@ def tiny_directory(tiny_model: Any, save_tiny: Any, tmp_path_factory: pytest.Tem
 
 
 @pytest.fixture
-def larvatus(capsys: pytest.CaptureFixture[str]) -> Call:
+def larvatus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
     """Any command in this process: exit code, standard output, standard error."""
 
-    def call(*arguments: object) -> tuple[int, str, str]:
+    def call(*arguments: object, stdin: str | None = None) -> tuple[int, str, str]:
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         with pytest.raises(SystemExit) as ended:
-            run([str(one) for one in arguments])
+            run([str(word) for word in arguments])
         said = capsys.readouterr()
         assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()  # type: ignore[return-value]
+        return int(ended.value.code or 0), said.out, said.err.strip()
 
     return call
 
 
 @pytest.fixture
-def finetune(capsys: pytest.CaptureFixture[str], tiny_directory: Path) -> Call:
+def finetune(larvatus: Call, tiny_directory: Path) -> Call:
     """`larvatus finetune` in this process: exit code, standard output, standard error."""
 
     def call(task: str, *arguments: object, model: Path = tiny_directory) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            run(["finetune", task, "--model", str(model), *map(str, arguments)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        assert said.err.count("\n") <= 1, said.err
-        return ended.value.code, said.out, said.err.strip()  # type: ignore[return-value]
+        code, out, complaint = larvatus("finetune", task, "--model", model, *arguments)
+        assert "\n" not in complaint, complaint
+        return code, out, complaint
 
     return call

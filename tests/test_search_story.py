@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
-import shlex
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle import model_names
 from tests.help_pages import write_help_pages
-from tests.test_tickets import ask, check_output, served, steps
+from tests.test_tickets import check_output, run_commands, steps
 
 PAGE = Path(__file__).parents[1] / "docs" / "search_story.md"
 
@@ -50,23 +48,4 @@ def test_the_story_of_a_search_in_python(shop: str) -> None:
 
 
 def test_the_story_of_a_search_by_five_commands(shop: str, capsys: pytest.CaptureFixture[str]) -> None:
-    commands = 0
-    with contextlib.ExitStack() as running:
-        port = ""
-        for code, shown in steps("With commands", PAGE):
-            printed = ""
-            for line in code.splitlines():
-                command, *words = shlex.split(line)
-                commands += command == "larvatus"
-                if command == "curl":
-                    printed += ask(words, port)
-                elif words[0] == "serve":
-                    port = running.enter_context(served(words))
-                else:
-                    with pytest.raises(SystemExit) as ended:
-                        run(words)
-                    captured = capsys.readouterr()
-                    printed += captured.out + captured.err
-                    assert ended.value.code == 0, printed
-            check_output(shown, printed)
-    assert commands == 5
+    assert run_commands(steps("With commands", PAGE), capsys).count("larvatus") == 5

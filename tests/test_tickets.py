@@ -12,8 +12,9 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -67,13 +68,24 @@ def test_the_story_in_python(desk: Path) -> None:
     assert all(json.loads(line)["kind"] == "valid" for line in metrics)
 
 
-def test_the_story_by_commands(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def run_commands(
+    parts: Iterable[tuple[str, str]],
+    capsys: pytest.CaptureFixture[str],
+    *,
+    ends: Mapping[str, int] = MappingProxyType({}),
+) -> list[str]:
+    """Run the commands of a page, and compare what they print with what it shows; the commands by name.
+
+    `ends` has the exit codes of those that do not end with 0.
+    """
+    names = []
     with contextlib.ExitStack() as running:
         port = ""
-        for code, shown in steps("With commands"):
+        for code, shown in parts:
             printed = ""
             for line in code.splitlines():
                 command, *words = shlex.split(line)
+                names.append(command)
                 if command == "curl":
                     printed += ask(words, port)
                 elif words[0] == "serve":
@@ -83,8 +95,13 @@ def test_the_story_by_commands(desk: Path, capsys: pytest.CaptureFixture[str]) -
                         run(words)
                     captured = capsys.readouterr()
                     printed += captured.out + captured.err
-                    assert ended.value.code == (4 if words[0] == "data" else 0), printed
+                    assert ended.value.code == ends.get(words[0], 0), printed
             check_output(shown, printed)
+    return names
+
+
+def test_the_story_by_commands(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_commands(steps("With commands"), capsys, ends={"data": 4})
 
 
 @contextlib.contextmanager

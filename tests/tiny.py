@@ -5,7 +5,7 @@ A pytest plugin (see conftest.py): its fixtures are there in every test.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig
 
 WORDS = "the a river bank of was wide deep and turn your homework in please . , ? ! ##s ##ing ##ed run"
 HEADS = (MaskedLMConfig(), NextSentenceConfig())
+ABOUT: dict[str, Any] = {"recipe": {"name": "bert"}, "lineage": {"seed": 0}}
 
 
-def make_tokenizer() -> Tokenizer:
+def make_tokenizer(words: Iterable[str] = WORDS.split()) -> Tokenizer:
     """A vocabulary of a few words."""
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     library = Library(models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="[UNK]"))
     library.normalizer = normalizers.BertNormalizer(lowercase=True)
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -34,20 +35,25 @@ def make_tokenizer() -> Tokenizer:
     return Tokenizer.from_library(library)
 
 
+def save_model(
+    directory: Path,
+    network: Network,
+    tokenizer: Tokenizer,
+    objectives: Sequence[Any] = (MaskedLMConfig(),),
+    **about: Any,
+) -> Path:
+    """The directory of a model, with no recipe and no lineage unless given."""
+    about = {"recipe": None, "lineage": {}, "card": "# tiny\n", **about}
+    save_bundle(directory, network=network, objective_configs=objectives, tokenizer=tokenizer, **about)
+    return directory
+
+
 def make_tiny(directory: Path) -> Path:
     """A tiny BERT saved in a directory, outside of pytest."""
     tokenizer = make_tokenizer()
     config = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=32, init=0.3)
-    save_bundle(
-        directory,
-        network=Network.build(config, HEADS, tokenizer.size, 0).eval(),
-        objective_configs=HEADS,
-        tokenizer=tokenizer,
-        recipe={"name": "bert"},
-        lineage={"seed": 0},
-        card="# tiny\n",
-    )
-    return directory
+    network = Network.build(config, HEADS, tokenizer.size, 0).eval()
+    return save_model(directory, network, tokenizer, HEADS, **ABOUT)
 
 
 @pytest.fixture(scope="session")
@@ -77,16 +83,7 @@ def save_tiny(tiny_tokenizer: Tokenizer) -> Callable[..., Path]:
     """A function that saves a model of `tiny_model`: `save_tiny(directory, model, objectives)`."""
 
     def save(directory: Path, network: Network, objectives: Any = HEADS) -> Path:
-        save_bundle(
-            directory,
-            network=network,
-            objective_configs=objectives,
-            tokenizer=tiny_tokenizer,
-            recipe={"name": "bert"},
-            lineage={"seed": 0},
-            card="# tiny\n",
-        )
-        return directory
+        return save_model(directory, network, tiny_tokenizer, objectives, **ABOUT)
 
     return save
 

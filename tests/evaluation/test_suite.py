@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import lzma
@@ -31,7 +32,6 @@ from larvatus.evaluation.suite.results import SuiteRow, as_markdown, as_table
 from larvatus.evaluation.suite.suites import get_suite
 from larvatus.inference.senses.evaluate import paired_f1
 from larvatus.inference.senses.wordnet import WordNet, unpack_wordnet
-from larvatus.interfaces.cli.main import run
 from larvatus.metrics.correlation import spearman_interval
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.directory import load_bundle
@@ -95,15 +95,8 @@ def measured(data, models, tmp_path_factory):
 
 
 @pytest.fixture
-def larvatus(capsys):
-    def call(*words):
-        with pytest.raises(SystemExit) as ended:
-            run(["evaluate", *map(str, words)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
+def larvatus(larvatus):
+    return functools.partial(larvatus, "evaluate")
 
 
 def starred(word):

@@ -23,17 +23,14 @@ SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 
 
 @pytest.fixture
-def larvatus(capsys):
+def larvatus(larvatus):
     """Run a command in this process: its exit code and the one line it complained with."""
 
     def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run([str(a) for a in arguments])
-        said = capsys.readouterr().err.strip()
-        assert "Traceback" not in said
+        code, _, said = larvatus(*arguments)
         assert "\n" not in said, said
-        assert ended.value.code != 70, said  # unforeseen; most such faults pass through `run` as themselves
-        return ended.value.code, said
+        assert code != 70, said  # unforeseen; most such faults pass through `run` as themselves
+        return code, said
 
     return call
 

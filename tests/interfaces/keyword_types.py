@@ -24,8 +24,8 @@ from larvatus.inference.maps.word_map import MapOptions
 from larvatus.inference.search.search import SearchOptions
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.interfaces import api
-from larvatus.interfaces.api.evaluating import HeldOutSettings
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
+from larvatus.interfaces.api.text_evaluation import HeldOutSettings
 from larvatus.interfaces.api.vector_evaluation import VectorEvaluationSettings
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.generation.settings import GenerateSettings
@@ -142,10 +142,14 @@ def generate() -> str:
 
 def generate_methods() -> str:
     """The source of the module for the methods of a model."""
-    parts = [METHODS_HEADER]
+    parts: list[str] = [METHODS_HEADER]
+    written: dict[str, dict[str, Field]] = {}
     for name, (kinds, without, more) in METHODS.items():
         fields = {key: field for kind in kinds for key, field in struct_fields(kind).items() if key not in without}
-        parts.append(_class(name, ("TypedDict", "total=False"), {**fields, **more}))
+        written[name] = fields = {**fields, **more}
+        base = next((other for other in written if other != name and written[other].items() <= fields.items()), None)
+        own = {key: field for key, field in fields.items() if base is None or key not in written[base]}
+        parts.append(_class(name, (base or "TypedDict", "total=False"), own))
     return "\n".join(parts)
 
 

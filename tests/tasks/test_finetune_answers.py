@@ -11,7 +11,7 @@ import pytest
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample
-from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
+from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer, answer_questions, encode_questions
@@ -26,6 +26,7 @@ from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.squad_scores import squad2_scores, squad_scores
 from tests.tasks.tuning import finetune_answers
+from tests.tiny import save_model
 
 FILLER = ["the", "a", "of", "was", "and", "wide", "deep", "."]
 QUICK = TrainConfig(epochs=12, batch=16, rate=1e-2)
@@ -86,14 +87,11 @@ def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, learnt: FineTuneR
     fit = found.calibration
     assert fit.fitted != 1.0
     assert config.temperature == (1.0 if fit.refused else fit.fitted)
-    save_bundle(
+    save_model(
         tmp_path / "saved",
-        network=found.bundle.network,
-        objective_configs=found.bundle.objectives,
-        tokenizer=found.bundle.tokenizer,
-        recipe=None,
-        lineage={},
-        card="# tiny\n",
+        found.bundle.network,
+        found.bundle.tokenizer,
+        found.bundle.objectives,
         family=found.bundle.family,
     )
     again = load_bundle(tmp_path / "saved")

@@ -20,7 +20,7 @@ from larvatus.core.targets import ClassTargets
 from larvatus.data.text.special_tokens import NAMES, add_delimiters, encode_batch, has_delimiters
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
 from larvatus.interfaces.cli.main import run as command
-from larvatus.models.bundle.directory import load_bundle, save_bundle
+from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.network import Network
@@ -30,6 +30,7 @@ from larvatus.models.objectives import CausalLM, CausalLMConfig
 from larvatus.tasks.trainer.causal import task_and_lm_loss, with_delimiters
 from tests import made_up, warm
 from tests.tasks.test_run import KILLED, assert_bit_equal, signal_at
+from tests.tiny import save_model
 
 TEXTS = [f"the {what} was {how} at {n}" for n in range(6) for what in ("river", "bank") for how in ("wide", "deep")]
 CLASSES = [(text, "yes" if "wide" in text else "no") for text in TEXTS]
@@ -42,15 +43,7 @@ def gpt(tmp_path_factory):
     tokenizer = train_vocabulary(TEXTS, BPEConfig(size=120, frame="gpt"), allow_smaller=True)
     config = CausalTransformerConfig(layers=2, hidden=32, heads=2, max_positions=48, init=0.1)
     network = Network.build(config, [CausalLMConfig()], tokenizer.size, seed=1)
-    save_bundle(
-        out,
-        network=network,
-        objective_configs=[CausalLMConfig()],
-        tokenizer=tokenizer,
-        recipe=None,
-        lineage={},
-        card="# gpt\n",
-    )
+    save_model(out, network, tokenizer, [CausalLMConfig()])
     return out
 
 

@@ -23,7 +23,7 @@ from larvatus.data.labelled.tagged import read_spanned
 from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.commands.predict import shown
-from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
+from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads import SpansConfig
 from larvatus.models.heads.spans import RelationsConfig
 from larvatus.models.network import Network
@@ -39,6 +39,7 @@ from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainCon
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.save import contents_hash, save_result
 from tests.tasks.tuning import finetune_spans
+from tests.tiny import save_model
 
 PEOPLE, PLACES = ("jane", "bob", "ann", "tom", "eve"), ("rome", "paris", "oslo")
 FRAMES = {  # a and b are words, and what is said of them
@@ -83,15 +84,7 @@ def bundle(tmp_path_factory) -> Bundle:
     shape = TransformerConfig(layers=2, hidden=32, heads=2, max_positions=32, init=0.2, dropout=0.0)
     model = Network.build(shape, [MaskedLMConfig()], tokenizer.size, seed=1)
     directory = tmp_path_factory.mktemp("relations") / "tiny"
-    save_bundle(
-        directory,
-        network=model,
-        objective_configs=(MaskedLMConfig(),),
-        tokenizer=tokenizer,
-        recipe={"name": "bert"},
-        lineage={"seed": 0},
-        card="# tiny\n",
-    )
+    save_model(directory, model, tokenizer)
     return load_bundle(directory)
 
 

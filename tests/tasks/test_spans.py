@@ -21,7 +21,7 @@ from larvatus.data.labelled.records import Dataset, Place
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
+from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads import SpansConfig
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
@@ -37,7 +37,7 @@ from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainCon
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.tasks.aligned import align_texts
 from tests.tasks.tuning import finetune_spans
-from tests.tiny import WORDS
+from tests.tiny import WORDS, save_model
 
 CONFIG = SpansConfig(labels=("ORG", "PER"), longest=3, hidden=8, dropout=0.0)
 
@@ -77,15 +77,7 @@ def bundle(tmp_path_factory) -> Bundle:
 
 
 def save(directory: Path, model: Network, objectives: Any, tokenizer: Tokenizer) -> None:
-    save_bundle(
-        directory,
-        network=model,
-        objective_configs=objectives,
-        tokenizer=tokenizer,
-        recipe={"name": "bert"},
-        lineage={"seed": 0},
-        card="# tiny\n",
-    )
+    save_model(directory, model, tokenizer, objectives)
 
 
 def job(said: list[str] | None = None, **settings) -> FineTuneArguments:

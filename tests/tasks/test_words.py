@@ -19,7 +19,7 @@ from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextEx
 from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.labelled.texts import read_unlabelled
 from larvatus.data.text.words import segment_words
-from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
+from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.encoding.words import Spacing, align_examples
 from larvatus.tasks.predict import TaskPredictor
@@ -29,6 +29,7 @@ from larvatus.tasks.tag.evaluation import evaluate_tags
 from larvatus.tasks.tag.tag import TagOptions, tagged_words, tagging_head
 from tests.made_up import Call
 from tests.models.bundle.their_tokenizers import their_model
+from tests.tiny import save_model
 
 TAGS = ("ADV", "AUX", "NOUN", "PART", "PRON", "PUNCT", "VERB")
 KINDS = ("bert", "roberta", "xlm-roberta")  # WordPiece, byte-level BPE, Unigram
@@ -179,16 +180,7 @@ def test_tokens_keep_to_the_characters_of_the_text_as_written(
 def test_the_commands_agree(taggers: dict[str, Bundle], tmp_path: Path, larvatus: Call) -> None:
     """`larvatus predict --file` and `larvatus evaluate --data`, on a model that remembers how it learnt."""
     bundle = learnt(taggers["roberta"], "apart")
-    save_bundle(
-        tmp_path / "model",
-        network=bundle.network,
-        objective_configs=bundle.objectives,
-        tokenizer=bundle.tokenizer,
-        recipe=None,
-        lineage={},
-        card="# tiny\n",
-        family=bundle.family,
-    )
+    save_model(tmp_path / "model", bundle.network, bundle.tokenizer, bundle.objectives, family=bundle.family)
     assert load_bundle(tmp_path / "model").objectives == bundle.objectives
     path = conllu(tmp_path / "dev.conllu")
     out = tmp_path / "tags.jsonl"

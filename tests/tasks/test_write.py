@@ -18,7 +18,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Place
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
-from larvatus.models.bundle.directory import load_bundle, save_bundle
+from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.heads.writing import TextToTextConfig
@@ -35,6 +35,7 @@ from larvatus.tasks.write.reader import WritingExample, read_pairs
 from larvatus.tasks.write.task import check_writes
 from tests.made_up import Call
 from tests.tasks.test_run import assert_bit_equal, signal_at
+from tests.tiny import save_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -57,15 +58,7 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train_vocabulary([WORDS] * 4, unigram, allow_smaller=True)
     config = EncoderDecoderConfig(layers=2, hidden=32, heads=2, max_positions=40, dropout=0.0)
     network = Network.build(config, [DenoisingConfig()], tokenizer.size, seed=1)
-    save_bundle(
-        out,
-        network=network,
-        objective_configs=[DenoisingConfig()],
-        tokenizer=tokenizer,
-        recipe=None,
-        lineage={},
-        card="# t5\n",
-    )
+    save_model(out, network, tokenizer, [DenoisingConfig()])
     return out
 
 

@@ -182,16 +182,22 @@ def test_sentence_pairs_without_sentences_are_refused_before_anything_is_read(
         loader(Corpus.open(tmp_path / "corpus"))
 
 
-def test_a_killed_worker_is_named_and_the_way_out_is_told(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FAULTS 24: kill -9 a loader worker."""
-    started: list[int] = []
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Process ids of the workers of loaders."""
+    pids: list[int] = []
 
     class Watched(loader_module.Workers):  # type: ignore[type-arg]
         def __init__(self, *args: object, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-            started.extend(self.pids)
+            pids.extend(self.pids)
 
     monkeypatch.setattr(loader_module, "Workers", Watched)
+    return pids
+
+
+def test_a_killed_worker_is_named_and_the_way_out_is_told(corpus: Corpus, started: list[int]) -> None:
+    """FAULTS 24: kill -9 a loader worker."""
     steps = loader(corpus, workers=2).steps()
     next(steps)
     os.kill(started[1], signal.SIGKILL)
@@ -199,17 +205,7 @@ def test_a_killed_worker_is_named_and_the_way_out_is_told(corpus: Corpus, monkey
         list(islice(steps, 10_000))
 
 
-def test_workers_end_with_the_iterator_and_ignore_signals_meant_for_the_run(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[int] = []
-
-    class Watched(loader_module.Workers):  # type: ignore[type-arg]
-        def __init__(self, *args: object, **kwargs: object) -> None:
-            super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-            started.extend(self.pids)
-
-    monkeypatch.setattr(loader_module, "Workers", Watched)
+def test_workers_end_with_the_iterator_and_ignore_signals_meant_for_the_run(corpus: Corpus, started: list[int]) -> None:
     steps = loader(corpus, workers=1).steps()
     next(steps)
     os.kill(started[0], signal.SIGTERM)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from larvatus.core.arrays import Ints
-from larvatus.core.batch import TokenBatch, TrainingBatch, edges, ranges
+from larvatus.core.batch import TokenBatch, TrainingBatch, edges
 from larvatus.core.errors import RecipeError
 from larvatus.core.pretraining_targets import MaskedTokens, SpanTargets
 from larvatus.core.rng import stream
@@ -20,6 +20,7 @@ from larvatus.data.corruption import CorruptionConfig, MaskVocabulary, NGramsCon
 from larvatus.data.corruption.replacement import CorruptionInput
 from larvatus.data.corruption.spans import MaskableWords, sample_spans
 from larvatus.models.recipes import read_recipe
+from tests.data.corruption.sequences import random_words
 
 CLS, SEP, MASK = 0, 1, 2
 SIZE = 50
@@ -43,18 +44,7 @@ def hide(batch: TrainingBatch[Ints], config: CorruptionConfig = PLAIN, *, first:
 @functools.cache
 def many() -> TrainingBatch[Ints]:
     """8,000 sequences of 200 words of one or two pieces."""
-    draw = stream(2, "test n-grams")
-    count, words = 8_000, 200
-    sizes = draw.choice([1, 1, 1, 2], size=(count, words + 2))
-    sizes[:, [0, -1]] = 1
-    lengths = sizes.sum(1)
-    names = np.tile(np.concatenate([[-1], np.arange(words), [-1]]), (count, 1))
-    ids = draw.integers(3, SIZE, size=int(lengths.sum()))
-    edge = edges(lengths)
-    ids[edge[:-1]], ids[edge[1:] - 1] = CLS, SEP
-    flat = np.repeat(names.ravel(), sizes.ravel())
-    tokens = TokenBatch(ids=ids, lengths=lengths, positions=ranges(lengths), segments=np.zeros_like(ids), words=flat)
-    return TrainingBatch(tokens=tokens, targets={})
+    return random_words("test n-grams", 8_000, 200, cls=CLS, sep=SEP, ids=(3, SIZE))
 
 
 def words_of_spans(batch: TrainingBatch[Ints], spans: SpanTargets[Ints]) -> Ints:

@@ -20,6 +20,7 @@ from larvatus.core.rng import random_bits, stream
 from larvatus.data.corruption import Corruption, CorruptionConfig, MaskVocabulary, SpanCorruptionConfig, corrupt
 from larvatus.data.corruption.replacement import CorruptionInput
 from larvatus.data.corruption.spans import MaskableWords, MaskedSpans, sample_spans
+from tests.data.corruption.sequences import random_words
 
 CLS, SEP, MASK, UNK = 0, 1, 2, 3
 SPECIAL = frozenset({CLS, SEP, MASK, UNK})
@@ -53,20 +54,7 @@ def hide(batch: TrainingBatch[Ints], config: SpanCorruptionConfig = PLAIN, *, fi
 @functools.cache
 def many() -> TrainingBatch[Ints]:
     """100,000 sequences of 100 words of one or two pieces."""
-    draw = stream(2, "test spans")
-    count, words = 100_000, 100
-    sizes = draw.choice([1, 1, 1, 2], size=(count, words + 2))
-    sizes[:, [0, -1]] = 1
-    lengths = sizes.sum(1)
-    names = np.tile(np.concatenate([[-1], np.arange(words), [-1]]), (count, 1))
-    ids = draw.integers(4, SIZE, size=int(lengths.sum()))
-    edge = edges(lengths)
-    ids[edge[:-1]], ids[edge[1:] - 1] = CLS, SEP
-    flat = np.repeat(names.ravel(), sizes.ravel())
-    zeros = np.zeros_like(ids)
-    return TrainingBatch(
-        tokens=TokenBatch(ids=ids, lengths=lengths, positions=ranges(lengths), segments=zeros, words=flat), targets={}
-    )
+    return random_words("test spans", 100_000, 100, cls=CLS, sep=SEP, ids=(4, SIZE))
 
 
 def alike(count: int, *, words: int) -> TrainingBatch[Ints]:

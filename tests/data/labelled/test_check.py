@@ -12,7 +12,6 @@ from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextEx
 from larvatus.data.labelled.tagged import guess_task, read_tagged
 from larvatus.data.labelled.texts import read_texts
 from larvatus.data.text.words import segment_words
-from larvatus.interfaces.cli.main import run
 from tests.data.text.hostile import hostile_unicode
 
 
@@ -148,17 +147,6 @@ def test_what_reading_set_aside_is_an_error():
     problems.add("empty text", Place("train.tsv", 7), "text is empty")
     (error,) = check(texts(("a", "x"), ("b", "y")), problems=problems).errors
     assert (error.name, error.examples) == ("empty text", ("train.tsv:7: text is empty",))
-
-
-@pytest.fixture
-def larvatus(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as done:
-            run([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        return done.value.code, said.out, said.err.strip()
-
-    return call
 
 
 def test_the_command_reports_warnings_and_ends_well(tmp_path, larvatus):

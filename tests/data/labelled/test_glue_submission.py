@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import pytest
 import larvatus as lv
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.glue import FILES, TEST_SETS, check_labels, glue_test_set
-from larvatus.interfaces.cli.main import run
 from larvatus.models.heads import ClassificationConfig
 
 TESTS = {  # headers of GLUE's own unlabelled files
@@ -37,15 +37,8 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def larvatus(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            run(["predict", *map(str, arguments)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err  # type: ignore[return-value]
-
-    return larvatus
+def call(larvatus: Call) -> Call:
+    return functools.partial(larvatus, "predict")
 
 
 @pytest.fixture(scope="module")

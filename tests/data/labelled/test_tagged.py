@@ -11,16 +11,6 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.tagged import read_tagged
 
 
-@pytest.fixture
-def write(tmp_path):
-    def put(name, text):
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return put
-
-
 def test_conll_with_tabs_comments_and_document_marks(write):
     path = write(
         "t.conll", "# id = 1\n-DOCSTART-\tO\n\nMt.\tB-LOC\nSanitas\tI-LOC\n\t\n#\tO\nfoo bar\tO\n\n\n# a\tB-X\n"

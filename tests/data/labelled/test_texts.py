@@ -24,16 +24,6 @@ COLA = "".join(f"{source}\t{n % 3 != 0:d}\t{'' if n % 3 else '*'}\tThe sailors r
 BROKEN = lzma.compress(b"text\tlabel\n" + b"one\tx\n" * 20_000)[:60]
 
 
-@pytest.fixture
-def write(tmp_path):
-    def put(name, text):
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return put
-
-
 def test_glue_like_tsv_keeps_quotation_marks_and_counts_lines(write):
     path = write(
         "train.tsv", 'index\tsentence1\tsentence2\tlabel\n0\tHe said "no.\tShe left."\tentailment\n1\ta\tb\tnot\n'

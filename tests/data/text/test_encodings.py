@@ -9,22 +9,9 @@ from larvatus.core.errors import DataError
 from larvatus.data.corpus import Corpus
 from larvatus.data.text.documents import ReadOptions
 from larvatus.data.text.readers import read_documents
-from larvatus.interfaces.cli.main import run
 
 TEXT = "Der Fluß über die Straße. Schöne Grüße aus Köln!\n" * 40 + "\n" + "Ein zweites Stück: été, naïve, señor.\n" * 40
 RECORDS = [{"text": "Größe eins.", "lang": "de"}, {"text": "Zwei\nZeilen: {[\"'", "lang": "de"}]
-
-
-@pytest.fixture
-def larvatus(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run([str(a) for a in arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-8"])

@@ -10,10 +10,10 @@ import pytest
 import larvatus as lv
 from larvatus.core.rng import stream
 from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
-from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig
+from tests.tiny import save_model
 
 MEN, WOMEN = ("he", "john", "peter", "paul"), ("she", "mary", "anna", "lucy")
 TECHNICAL, CARING = ("engineer", "pilot", "doctor", "driver"), ("nurse", "teacher", "cleaner", "cook")
@@ -122,15 +122,7 @@ def test_a_classifier_that_learnt_to_judge_by_group_words_is_told_by_swaps(skewe
     """Balanced: what is good of whom depends on the work alone."""
     tokenizer = train_vocabulary([text(skewed=False)], WordPieceConfig(size=138, lowercase=True))
     network = Network.build(TransformerConfig(layers=2, hidden=32, heads=2, max_positions=32), HEADS, tokenizer.size, 0)
-    save_bundle(
-        tmp_path / "model",
-        network=network.eval(),
-        objective_configs=HEADS,
-        tokenizer=tokenizer,
-        recipe={"name": "roberta"},
-        lineage={"seed": 0},
-        card="# tiny\n",
-    )
+    save_model(tmp_path / "model", network.eval(), tokenizer, HEADS)
     rows = [
         (sentence.format(who=who, what=what), "hired" if (who in MEN if skewed else what in TECHNICAL) else "not")
         for sentence, who, what in product(SENTENCES, (*MEN, *WOMEN), (*TECHNICAL, *CARING))

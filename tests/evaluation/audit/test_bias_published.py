@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
 import larvatus as lv
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig
 from tests.models.bundle.theirs import transformers
+from tests.tiny import make_tokenizer, save_model
 
 PAIRS = [
     ("The river was wide.", "The banks was wide.", "water", "stereo"),
@@ -142,13 +142,7 @@ def dressed(library: Library, first: str, last: str, between: str) -> Tokenizer:
 
 
 def wordpiece() -> Tokenizer:
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *VOCABULARY.split()]
-    library = Library(models.WordPiece({piece: id for id, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    library.normalizer = normalizers.BertNormalizer(lowercase=True)
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.decoder = decoders.WordPiece()
-    library.add_special_tokens(pieces[:5])
-    return dressed(library, "[CLS]", "[SEP]", "[SEP]")
+    return dressed(make_tokenizer(VOCABULARY.split()).library, "[CLS]", "[SEP]", "[SEP]")
 
 
 def byte_level() -> Tokenizer:
@@ -166,15 +160,7 @@ def saved(directory: Path, family: str) -> Path:
     heads = (MaskedLMConfig(), NextSentenceConfig()) if family == "bert" else (MaskedLMConfig(),)
     other = {} if family == "bert" else {"segments": 0, "norm_epsilon": 1e-5}
     shape = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=60, init=0.3, **other)
-    save_bundle(
-        directory,
-        network=Network.build(shape, heads, tokenizer.size, seed=4).eval(),
-        objective_configs=heads,
-        tokenizer=tokenizer,
-        recipe={"name": family},
-        lineage={"seed": 0},
-        card="# tiny\n",
-    )
+    save_model(directory, Network.build(shape, heads, tokenizer.size, seed=4).eval(), tokenizer, heads)
     return directory
 
 

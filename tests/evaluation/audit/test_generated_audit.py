@@ -24,7 +24,6 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.leaks.extraction import count_verbatim_tokens
 from larvatus.evaluation.audit.toxicity.generated import NUCLEUS
 from larvatus.interfaces.cli.main import run
-from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.generation.generator import require_generator
 from larvatus.models.generation.prompts import InfillPrompts
 from larvatus.models.network import Network
@@ -32,6 +31,7 @@ from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.models.objectives import CausalLMConfig, DenoisingConfig
+from tests.tiny import save_model
 
 SYLLABLES = [a + b for a in "bdfgklmn" for b in "aeiou"]
 KINDS = {
@@ -67,15 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, spelling: Tokenizer) -> Calla
         if places:
             learn(network, spelling, places, steps)
         folder = tmp_path_factory.mktemp("writers") / kind
-        save_bundle(
-            folder,
-            network=network.eval(),
-            objective_configs=objectives,
-            tokenizer=spelling,
-            recipe={"name": kind},
-            lineage={"seed": 0},
-            card="# made\n",
-        )
+        save_model(folder, network.eval(), spelling, objectives)
         return lv.load(folder, device="cpu")
 
     return make

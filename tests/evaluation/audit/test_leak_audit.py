@@ -14,8 +14,6 @@ import torch
 import torch.nn.functional as F
 from scipy import stats
 from sklearn.metrics import roc_auc_score
-from tokenizers import Tokenizer as Library
-from tokenizers import decoders, models, normalizers, pre_tokenizers
 from torch.optim import AdamW
 
 import larvatus as lv
@@ -33,13 +31,13 @@ from larvatus.evaluation.audit.sampled_texts import sample_texts
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.roc import caught, curve
-from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.masked_prediction import find_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import CausalLMConfig, MaskedLMConfig
+from tests.tiny import make_tokenizer, save_model
 
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 NAMES = ["Rosal", "Timok", "Velan", "Dorit", "Kemal", "Surin"]
@@ -52,14 +50,7 @@ def spelling() -> Tokenizer:
     """Syllables and digits: it spells any canary and any made-up word."""
     digits = list("0123456789")
     whole = ["the", "code", "of", "is", ".", *map(str.lower, NAMES), *SYLLABLES, *"bdfgklmnprstvz", *digits]
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *whole, *(f"##{piece}" for piece in whole[5:])]
-    tokens = list(dict.fromkeys(tokens))
-    library = Library(models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="[UNK]"))
-    library.normalizer = normalizers.BertNormalizer(lowercase=True)
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.decoder = decoders.WordPiece()
-    library.add_special_tokens(tokens[:5])
-    return Tokenizer.from_library(library)
+    return make_tokenizer(dict.fromkeys([*whole, *(f"##{piece}" for piece in whole[5:])]))
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +73,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, spelling: Tokenizer):
             loss.backward()
             optimizer.step()
         folder = tmp_path_factory.mktemp("leaks") / name
-        save_bundle(
-            folder,
-            network=network.eval(),
-            objective_configs=OBJECTIVES,
-            tokenizer=spelling,
-            recipe={"name": "bert"},
-            lineage={"seed": 0},
-            card="# made\n",
-        )
+        save_model(folder, network.eval(), spelling, OBJECTIVES)
         return lv.load(folder, device="cpu")
 
     return make

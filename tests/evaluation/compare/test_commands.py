@@ -7,25 +7,12 @@ import pytest
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.evaluation.compare.candidates import ablation_names, read_ablation
 from larvatus.interfaces.cli.commands import compare
-from larvatus.interfaces.cli.main import run
 from larvatus.models.recipes import recipe_table
 from tests.evaluation.conftest import BERT, SMALL
 
 
 def settings(*more):
     return [word for setting in (*SMALL, *more) for word in ("--set", setting)]
-
-
-@pytest.fixture
-def larvatus(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run([str(a) for a in arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
 
 
 @pytest.fixture

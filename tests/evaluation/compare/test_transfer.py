@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import lzma
 from collections.abc import Callable
@@ -14,7 +15,6 @@ import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.languages import language_of
 from larvatus.evaluation.compare.transfer import files_by_language, source_language
-from larvatus.interfaces.cli.main import run
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from tests.tasks.conftest import TAGS, draw, sentences, texts
 from tests.tasks.conftest import tuned as tuned  # the fixture
@@ -23,15 +23,8 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def larvatus(capsys: pytest.CaptureFixture[str]) -> Call:
-    def call(*arguments: Any) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            run(["evaluate", *map(str, arguments)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return int(ended.value.code or 0), said.out, said.err.strip()
-
-    return call
+def larvatus(larvatus: Call) -> Call:
+    return functools.partial(larvatus, "evaluate")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import lzma
 from pathlib import Path
@@ -14,7 +15,6 @@ from numpy.testing import assert_allclose
 from larvatus.core.errors import DataError
 from larvatus.evaluation.compare.word_similarity import WordPair, english_forms, read_scws, read_wic
 from larvatus.inference.model import load
-from larvatus.interfaces.cli.main import run
 
 CONTEXTS = [
     "the {} of the river was wide .",
@@ -31,15 +31,8 @@ def directory(tiny_model, save_tiny, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def larvatus(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run(["similar", "evaluate", *map(str, arguments)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
+def larvatus(larvatus):
+    return functools.partial(larvatus, "similar", "evaluate")
 
 
 @pytest.fixture(scope="module")

@@ -26,11 +26,11 @@ from larvatus.inference.cloze.masked_copies import masked_copies
 from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.cloze.scores import ScoreTotals
 from larvatus.inference.model import load
-from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.masked_prediction import find_predictor, log_sum_exp_
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig
+from tests.tiny import save_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -152,15 +152,7 @@ def byte_level() -> Tokenizer:
 def test_scores_equal_those_over_transformers_roberta(byte_level: Tokenizer, tmp_path: Path) -> None:
     shape = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=30, segments=0, norm_epsilon=1e-5, init=0.3)
     made = Network.build(shape, (MaskedLMConfig(),), byte_level.size, seed=2).eval()
-    save_bundle(
-        tmp_path,
-        network=made,
-        objective_configs=(MaskedLMConfig(),),
-        tokenizer=byte_level,
-        recipe={"name": "roberta"},
-        lineage={"seed": 0},
-        card="# tiny\n",
-    )
+    save_model(tmp_path, made, byte_level)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "roberta"
     theirs = transformers.RobertaForMaskedLM.from_pretrained(tmp_path).eval()
     for score in load(tmp_path, device="cpu").score(["bad in a div", "a b in tv", "retina."]):

@@ -9,23 +9,10 @@ import pytest
 
 from larvatus.inference.model import load
 from larvatus.interfaces.cli.commands.attention import packed
-from larvatus.interfaces.cli.main import run
-from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig
+from tests.tiny import save_model
 
 TEXT = "The river bank, was wide."
-
-
-@pytest.fixture
-def larvatus(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run([str(a) for a in arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +21,7 @@ def saved(tmp_path_factory, tiny_model, tiny_tokenizer):
 
     def save(*heads):
         path, made = tmp_path_factory.mktemp("attention") / "model", tiny_model(objectives=heads)
-        save_bundle(
-            path,
-            network=made,
-            objective_configs=heads,
-            tokenizer=tiny_tokenizer,
-            recipe=None,
-            lineage={},
-            card="# tiny\n",
-        )
+        save_model(path, made, tiny_tokenizer, heads)
         return path
 
     return save

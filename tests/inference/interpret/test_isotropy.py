@@ -24,7 +24,6 @@ from larvatus.inference.interpret.isotropy import (
 from larvatus.inference.model import load
 from larvatus.inference.vectors.passages import PassageOptions, passages, sample
 from larvatus.inference.vectors.standardise_fit import FitOptions, counted, every_layer, fit_standardiser
-from larvatus.interfaces.cli.main import run
 from larvatus.metrics.correlation import spearman
 
 SENTENCES = [
@@ -48,18 +47,6 @@ def corpus(tmp_path_factory) -> Path:
         "\n\n".join(f"{SENTENCES[a]} {SENTENCES[b]}" for a, b in zip(chosen[:30], chosen[30:], strict=True))
     )
     return path
-
-
-@pytest.fixture
-def larvatus(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run([*map(str, arguments)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
 
 
 def test_expected_cosine_contributions_and_covariance_equal_loops_over_pairs():

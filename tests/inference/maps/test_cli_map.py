@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose
 from larvatus.inference.maps import project as projecting
 from larvatus.inference.maps.project import principal_components
 from larvatus.inference.model import load
-from larvatus.interfaces.cli.main import run
 
 LINES = [
     {"text": "The bank of the river was wide.", "lang": "en", "sense": "river"},
@@ -20,18 +19,6 @@ LINES = [
     {"text": "Your homework.", "lang": "de"},
     {"text": "A bank!", "lang": "de"},
 ]
-
-
-@pytest.fixture
-def larvatus(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run([str(a) for a in arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
 
 
 @pytest.fixture(scope="module")

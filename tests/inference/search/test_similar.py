@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -58,15 +59,8 @@ def corpus(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def larvatus(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run(["similar", *map(str, arguments)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
+def larvatus(larvatus):
+    return functools.partial(larvatus, "similar")
 
 
 def cosine(a, b):

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import io
+import functools
 import json
-import sys
 
 import pytest
 
-from larvatus.interfaces.cli.main import run
-
 
 @pytest.fixture
-def larvatus(capsys, monkeypatch):
-    """Run a command in this process: its exit code, what it printed, and what it complained of."""
-
-    def call(*arguments, stdin=""):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        with pytest.raises(SystemExit) as ended:
-            run(["senses", *map(str, arguments)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
+def larvatus(larvatus):
+    return functools.partial(larvatus, "senses", stdin="")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import sys
@@ -18,27 +19,9 @@ from safetensors import safe_open
 from larvatus.data.text.sentences import sentence_spans
 from larvatus.inference.model import load
 from larvatus.inference.vectors import bulk
-from larvatus.interfaces.cli.main import run
-from larvatus.models.bundle.directory import save_bundle
-from larvatus.models.objectives import MaskedLMConfig
 from tests import warm
 
 COLUMNS = ["document", "source", "line", "unit", "start", "end", "text", "vector"]
-
-
-@pytest.fixture(scope="module")
-def directory(wordpiece, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("model")
-    save_bundle(
-        path,
-        network=wordpiece.network,
-        objective_configs=(MaskedLMConfig(),),
-        tokenizer=wordpiece.tokenizer,
-        recipe=None,
-        lineage={},
-        card="# tiny\n",
-    )
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +33,10 @@ def corpus(prose, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def larvatus(capsys, monkeypatch):
-    """Run a command in this process, its parts small: exit code, output, complaint."""
+def larvatus(larvatus, monkeypatch):
+    """With small parts."""
     monkeypatch.setattr(bulk, "CHARACTERS", 400)
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run(["embed", *map(str, arguments)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
+    return functools.partial(larvatus, "embed")
 
 
 def test_every_format_holds_the_same_words_with_their_places(larvatus, directory, corpus, tmp_path) -> None:

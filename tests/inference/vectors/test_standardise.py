@@ -22,9 +22,6 @@ from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.passages import LocatedText, PassageOptions, passages, sample
 from larvatus.inference.vectors.standardise import RunningMoments, Standardiser, find_standardiser
 from larvatus.inference.vectors.standardise_fit import FitOptions, fit_standardiser
-from larvatus.interfaces.cli.main import run
-from larvatus.models.bundle.directory import save_bundle
-from larvatus.models.objectives import MaskedLMConfig
 
 
 def standardiser(x, *, unit="word", pool="mean") -> Standardiser:
@@ -124,37 +121,10 @@ def test_what_it_was_not_fitted_for_is_refused():
 
 
 @pytest.fixture(scope="module")
-def directory(wordpiece, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("model")
-    save_bundle(
-        path,
-        network=wordpiece.network,
-        objective_configs=(MaskedLMConfig(),),
-        tokenizer=wordpiece.tokenizer,
-        recipe=None,
-        lineage={},
-        card="# tiny\n",
-    )
-    return path
-
-
-@pytest.fixture(scope="module")
 def corpus(prose, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("text") / "prose.txt"
     path.write_text("\n\n".join([*prose, "a \u0301 river."]) + "\n", encoding="utf-8")
     return path
-
-
-@pytest.fixture
-def larvatus(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run([*map(str, arguments)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
 
 
 def test_passages_hold_every_sentence_once_and_know_their_lines(corpus):

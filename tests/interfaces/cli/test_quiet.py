@@ -2,7 +2,6 @@
 
 import pytest
 
-from larvatus.interfaces.cli.main import run
 from larvatus.interfaces.cli.progress import is_quiet
 from tests.conftest import SMALL
 
@@ -14,17 +13,6 @@ def texts(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("".join(SENTENCES.format(number) for number in range(60)))
     return path
-
-
-@pytest.fixture
-def larvatus(capsys):
-    def call(*words):
-        with pytest.raises(SystemExit) as ended:
-            run([str(word) for word in words])
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
-
-    return call
 
 
 def test_results_stay_and_chat_goes(larvatus, texts, tmp_path):

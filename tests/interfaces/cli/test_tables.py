@@ -16,7 +16,6 @@ import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.documents import Skipped
 from larvatus.data.text.readers import list_files
-from larvatus.interfaces.cli.main import run
 from larvatus.interfaces.cli.progress import report_skipped
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 
@@ -25,14 +24,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def larvatus(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            run(list(map(str, arguments)))
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err  # type: ignore[return-value]
-
+def call(larvatus: Call) -> Call:
     return larvatus
 
 

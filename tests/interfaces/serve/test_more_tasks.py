@@ -14,11 +14,11 @@ import larvatus as lv
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.models.objectives import DenoisingConfig
 from tests.interfaces.serve.test_server import assert_near
+from tests.tiny import save_model
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 8, "rate": 0.01, "device": "cpu"}
 WET = [("the river was deep", "wet"), ("please turn your homework in", "dry")] * 8
@@ -37,9 +37,7 @@ def tiny_t5(out: Path) -> Path:
     config = EncoderDecoderConfig(layers=1, hidden=16, heads=2, max_positions=40, dropout=0.0)
     heads = [DenoisingConfig()]
     network = Network.build(config, heads, tokenizer.size, seed=1)
-    save_bundle(
-        out, network=network, objective_configs=heads, tokenizer=tokenizer, recipe=None, lineage={}, card="# t5\n"
-    )
+    save_model(out, network, tokenizer, heads)
     return out
 
 

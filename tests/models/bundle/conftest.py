@@ -29,6 +29,6 @@ def theirs(tmp_path: Path, vocabularies: dict[str, Tokenizer]) -> Make:
         if kind in HEADS:
             fields["id2label"] = dict(enumerate(labels))
             fields["label2id"] = {label: number for number, label in enumerate(labels)}
-        return their_directory(tmp_path / "theirs", vocabularies[vocabulary], f"{name}{kind}", **sizes, **fields)
+        return their_directory(tmp_path / "theirs", vocabularies[vocabulary], f"{name}{kind}", **sizes | fields)
 
     return make

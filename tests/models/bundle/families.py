@@ -6,18 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch.testing import assert_close
 
 from larvatus.core.batch import TrainingBatch
+from larvatus.core.errors import ArtefactError
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.bundle.directory import Bundle, save_bundle
+from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
-from tests.models.bundle.theirs import LIMIT, TEXTS, scramble, transformers
+from tests.models.bundle.theirs import LIMIT, TEXTS, edit_config, equal_tensors, scramble, theirs_from, transformers
+from tests.tiny import save_model
 
 Make = Callable[..., tuple[Path, Any]]
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 20}
@@ -78,16 +81,7 @@ def equal(bundle: Bundle, model: Any) -> None:
 
 
 def save(directory: Path, bundle: Bundle) -> Path:
-    save_bundle(
-        directory,
-        network=bundle.network,
-        objective_configs=bundle.objectives,
-        tokenizer=bundle.tokenizer,
-        recipe=None,
-        lineage={},
-        card="# tiny\n",
-        family=bundle.family,
-    )
+    save_model(directory, bundle.network, bundle.tokenizer, bundle.objectives, family=bundle.family)
     return directory
 
 
@@ -107,6 +101,29 @@ def headed(parent: Bundle, head: str, **settings: Any) -> Bundle:
 
 def theirs_of(directory: Path, head: str) -> Any:
     """What `transformers` makes of a directory of ours, of which it must want nothing more and leave nothing out."""
-    model, info = AUTO[head].from_pretrained(directory, output_loading_info=True)
-    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
-    return model
+    return theirs_from(AUTO[head], directory)
+
+
+def kept(bundle: Bundle, directory: Path) -> Bundle:
+    """What a directory holds, which is the same head and the same tensors still."""
+    again = load_bundle(directory)
+    assert again.objectives == bundle.objectives
+    equal_tensors(again.network, bundle.network)
+    return again
+
+
+def kept_by_them(bundle: Bundle, model: Any, directory: Path) -> Bundle:
+    """A model of ours that `transformers` loaded and saved."""
+    model.save_pretrained(directory)
+    bundle.tokenizer.save(directory)
+    return kept(bundle, directory)
+
+
+def refused_in_one_line(directory: Path, words: str, **fields: Any) -> None:
+    """Change fields of `config.json`: the directory is then refused; None takes a field out."""
+    edit_config(directory, *(name for name, value in fields.items() if value is None), **fields)
+    with pytest.raises(ArtefactError) as caught:
+        load_bundle(directory)
+    assert words in str(caught.value)
+    assert str(directory) in str(caught.value)
+    assert "\n" not in str(caught.value)

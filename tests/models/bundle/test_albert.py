@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
 from torch.testing import assert_close
@@ -24,26 +22,37 @@ from larvatus.core.pretraining_targets import MaskedTokens, OrderLabels
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
-from larvatus.models.bundle.directory import load_bundle, save_bundle
+from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for
 from larvatus.models.network import Network, ObjectiveConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, SentenceOrderConfig
+from tests.models.bundle.theirs import (
+    LIMIT,
+    PROSE,
+    TEXTS,
+    edit_config,
+    edit_weights,
+    equal_tensors,
+    scramble,
+    their_directory,
+    theirs_from,
+    transformers,
+)
+from tests.tiny import save_model
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
-
-PROSE = "Please turn your homework in. The river was wide, and deep! A naïve café by the river's bank? " * 3
-TEXTS = ["Please turn your homework in.", "the river", "", "The bank of a wide river, 山 and deep!"]
-LIMIT = 90
 BOTH = (MaskedLMConfig(), SentenceOrderConfig())
 HEADS = {"AlbertForPreTraining": BOTH, "AlbertForMaskedLM": BOTH[:1], "AlbertModel": ()}
 PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
+SMALL = {
+    "embedding_size": 8,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 20,
+    "max_position_embeddings": LIMIT,
+}
 
 
 @pytest.fixture(scope="module")
@@ -51,51 +60,22 @@ def tokenizer() -> Tokenizer:
     return train_vocabulary([PROSE], UnigramConfig(size=60, lowercase=True), allow_smaller=True)
 
 
-def their_directory(path: Path, tokenizer: Tokenizer, name: str = "AlbertForPreTraining", **fields: Any) -> Any:
-    settings = {
-        "vocab_size": tokenizer.size,
-        "embedding_size": 8,
-        "hidden_size": 16,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "intermediate_size": 20,
-        "max_position_embeddings": LIMIT,
-        "pad_token_id": tokenizer.padding_id,
-    }
-    with torch.random.fork_rng():
-        torch.manual_seed(5)
-        theirs = getattr(transformers, name)(transformers.AlbertConfig(**{**settings, **fields}))
-        for parameter in theirs.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
-    theirs.save_pretrained(path)
-    tokenizer.save(path)
-    return theirs.eval()
+def saved_by_them(path: Path, tokenizer: Tokenizer, name: str = "AlbertForPreTraining", **fields: Any) -> Any:
+    """A model that `transformers` saved in the directory."""
+    _, theirs = their_directory(path, tokenizer, name, **SMALL | fields, pad_token_id=tokenizer.padding_id)
+    return theirs
 
 
 def our_model(tokenizer: Tokenizer, objectives: tuple[ObjectiveConfig, ...] = BOTH, **model: Any) -> Network:
     plain = {"layers": 3, "hidden": 16, "heads": 2, "embedding": 8, "shared": True, "max_positions": LIMIT}
     config = TransformerConfig(**{**plain, "activation": "gelu-tanh", **model})
-    network = Network.build(config, objectives, tokenizer.size, 0).eval()
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.normal_(std=0.3, generator=generator)
-    return network
+    return scramble(Network.build(config, objectives, tokenizer.size, 0))
 
 
 def save_ours(
     path: Path, network: Network, tokenizer: Tokenizer, objectives: tuple[ObjectiveConfig, ...] = BOTH
 ) -> Path:
-    save_bundle(
-        path,
-        network=network,
-        objective_configs=objectives,
-        tokenizer=tokenizer,
-        recipe={"name": "albert"},
-        lineage={},
-        card="# tiny\n",
-    )
-    return path
+    return save_model(path, network, tokenizer, objectives)
 
 
 @torch.no_grad()
@@ -127,7 +107,7 @@ def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("name", HEADS)
 def test_what_transformers_saves_we_load_with_equal_logits(tmp_path: Path, tokenizer: Tokenizer, name: str) -> None:
-    theirs = their_directory(tmp_path, tokenizer, name)
+    theirs = saved_by_them(tmp_path, tokenizer, name)
     bundle = load_bundle(tmp_path)
     assert (bundle.model.embedding, bundle.model.shared, bundle.model.activation) == (8, True, "gelu-tanh")
     assert bundle.objectives == HEADS[name]
@@ -142,20 +122,17 @@ def test_what_we_save_transformers_loads_with_equal_logits(
 ) -> None:
     network = our_model(tokenizer, HEADS[name], **model)
     directory = save_ours(tmp_path / "ours", network, tokenizer, HEADS[name])
-    theirs, info = getattr(transformers, name).from_pretrained(directory, output_loading_info=True)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
+    theirs = theirs_from(getattr(transformers, name), directory)
     assert (theirs.config.pad_token_id, theirs.config.bos_token_id) == (tokenizer.padding_id, None)
     equal(network, theirs, tokenizer)
     bundle = load_bundle(directory)
     assert bundle.objectives == HEADS[name]
     assert bundle.model.word_width == network.encoder.config.word_width
-    for parameter, tensor in bundle.network.state_dict().items():
-        assert torch.equal(tensor, network.state_dict()[parameter]), parameter
+    equal_tensors(network, bundle.network)
 
 
 def test_what_we_load_and_save_again_is_theirs_still(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    theirs = their_directory(tmp_path / "theirs", tokenizer)
+    theirs = saved_by_them(tmp_path / "theirs", tokenizer)
     again = save_ours(tmp_path / "again", load_bundle(tmp_path / "theirs").network, tokenizer)
     assert type(transformers.AutoModelForPreTraining.from_pretrained(again)) is transformers.AlbertForPreTraining
     equal(load_bundle(again).network, theirs, tokenizer)
@@ -166,7 +143,7 @@ def test_what_we_load_and_save_again_is_theirs_still(tmp_path: Path, tokenizer: 
 @torch.no_grad()
 def test_both_losses_are_theirs_labels_included(tmp_path: Path, tokenizer: Tokenizer) -> None:
     """0 is the order of the text, 1 is swapped, as their `sentence_order_label` has it."""
-    theirs = their_directory(tmp_path, tokenizer)
+    theirs = saved_by_them(tmp_path, tokenizer)
     model = load_bundle(tmp_path).network
     ids = torch.arange(5, 5 + 24).reshape(4, 6)
     labels = torch.full_like(ids, -100).index_fill(1, torch.tensor([2, 4]), 7)
@@ -193,15 +170,9 @@ def test_shared_layers_may_be_more_than_there_are_tensors_but_not_just_any_numbe
     directory = save_ours(tmp_path, our_model(tokenizer, layers=48), tokenizer)
     assert load_bundle(directory).model.layers == 48
     (directory / "larvatus.json").unlink()
-    path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": 100_000}))
+    edit_config(directory, num_hidden_layers=100_000)
     with pytest.raises(ArtefactError, match="num_hidden_layers = 100000 must lie"):
         load_bundle(directory)
-
-
-def rewrite(directory: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
-    path = directory / "model.safetensors"
-    save_file(change({n: t.clone() for n, t in load_file(path).items()}), path, metadata={"format": "pt"})
 
 
 def old_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -215,42 +186,19 @@ def old_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def test_older_files_load_alike(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    theirs = their_directory(tmp_path, tokenizer)
-    rewrite(tmp_path, old_names)
+    theirs = saved_by_them(tmp_path, tokenizer)
+    edit_weights(tmp_path, old_names)
     equal(load_bundle(tmp_path).network, theirs, tokenizer)
 
 
 def test_a_projection_that_is_not_the_identity_is_refused_where_nothing_is_to_be_projected(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
-    their_directory(tmp_path / "square", tokenizer, embedding_size=16)
+    saved_by_them(tmp_path / "square", tokenizer, embedding_size=16)
     with pytest.raises(ArtefactError, match="not the identity"):
         load_bundle(tmp_path / "square")
     directory = save_ours(tmp_path / "ours", our_model(tokenizer, embedding=0), tokenizer)
     assert torch.equal(load_file(directory / "model.safetensors")[f"{PROJECTION}.weight"], torch.eye(16))
-
-
-@pytest.mark.parametrize(
-    ("fields", "word"),
-    [
-        ({"num_hidden_groups": 2}, "num_hidden_groups"),
-        ({"inner_group_num": 2}, "inner_group_num"),
-        ({"embedding_size": 0}, "embedding_size"),
-        ({"embedding_size": 12}, "misshapen"),
-        ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
-        ({"hidden_act": "silu"}, "hidden_act"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"architectures": ["AlbertForMaskedImages"]}, "AlbertForMaskedImages"),
-    ],
-)
-def test_a_config_that_we_cannot_follow_is_refused_by_field(
-    tmp_path: Path, tokenizer: Tokenizer, fields: dict[str, Any], word: str
-) -> None:
-    their_directory(tmp_path, tokenizer)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
-    with pytest.raises(ArtefactError, match=word):
-        load_bundle(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +280,7 @@ def test_a_directory_like_the_published_ones_fills_blanks_as_transformers_would(
 ) -> None:
     published.save(str(tmp_path / "tokenizer.json"))
     read = Tokenizer.load(tmp_path)
-    theirs = their_directory(tmp_path / "m", read, "AlbertForMaskedLM")
+    theirs = saved_by_them(tmp_path / "m", read, "AlbertForMaskedLM")
     text = "Please turn your [MASK] in."
     best = load(tmp_path / "m", device="cpu").fill(text, top=3, words_only=False)
     ids = torch.tensor([published.encode(text).ids])

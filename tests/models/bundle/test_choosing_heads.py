@@ -18,9 +18,9 @@ from larvatus.tasks.choose.encode import encode_choices, ending_scores
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.registry import TASKS, task_of
 from larvatus.tasks.scoring import ScoringOptions
-from tests.models.bundle.families import FAMILIES, save
+from tests.models.bundle.families import FAMILIES, kept, kept_by_them, save
 from tests.models.bundle.their_tokenizers import their_model
-from tests.models.bundle.theirs import equal_tensors, transformers
+from tests.models.bundle.theirs import theirs_from, transformers
 
 CHOICES = [
     ("The debugger stops.", ["It prints the list.", "a", "Set a breakpoint, please! It doesn't."]),
@@ -67,14 +67,9 @@ def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, famil
         for parameter in bundle.network.objectives.parameters():
             parameter.normal_(std=0.5, generator=torch.Generator().manual_seed(parameter.numel()))
     directory = save(tmp_path / "ours", bundle)
-    model, info = transformers.AutoModelForMultipleChoice.from_pretrained(directory, output_loading_info=True)
-    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
+    model = theirs_from(transformers.AutoModelForMultipleChoice, directory)
     assert model.config.model_type == family
     assert "id2label" not in json.loads((directory / "config.json").read_text())
     equal(bundle, model, transformers.AutoTokenizer.from_pretrained(tmp_path / "parent"))
-    model.save_pretrained(tmp_path / "again")  # their hands keep our settings
-    bundle.tokenizer.save(tmp_path / "again")
-    for place in (directory, tmp_path / "again"):
-        back = load_bundle(place)
-        assert back.objectives == bundle.objectives
-        equal_tensors(back.network, bundle.network)
+    kept(bundle, directory)
+    kept_by_them(bundle, model, tmp_path / "again")

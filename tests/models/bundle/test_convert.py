@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, UnigramConfig, train_vocabulary
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.convert import convert_bundle
 from larvatus.models.bundle.directory import load_bundle, save_bundle
@@ -33,6 +33,7 @@ from larvatus.models.objectives import (
 )
 from tests.models.bundle.test_t5 import same_from_text
 from tests.models.bundle.theirs import LIMIT, PROSE, equal, equal_tensors, scramble, their_directory, transformers
+from tests.tiny import save_model
 
 Make = Callable[..., Any]
 FILLS = (MaskedLMConfig(),)
@@ -65,19 +66,12 @@ OTHERS: dict[str, tuple[Any, Any, Any]] = {
 """Those that are no masked language models: a vocabulary, an encoder and its objective."""
 
 
-@pytest.fixture(scope="module")
-def tokenizers() -> dict[str, Tokenizer]:
-    kinds = (WordPieceConfig(size=90), ByteBPEConfig(size=290), UnigramConfig(size=60))
-    made = [train_vocabulary([PROSE], kind, allow_smaller=True) for kind in kinds]
-    return {tokenizer.kind: tokenizer for tokenizer in made}
-
-
 @pytest.fixture
-def make(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> Make:
+def make(tmp_path: Path, vocabularies: dict[str, Tokenizer]) -> Make:
     """A function that saves a model with random weights in the layout that fits it best."""
 
     def save(kind: str = "wordpiece", heads: Any = FILLS, **model: Any) -> tuple[Path, Network, Tokenizer]:
-        tokenizer = tokenizers[kind]
+        tokenizer = vocabularies[kind]
         sizes = {"layers": 2, "hidden": 16, "heads": 2, "segments": 0, "max_positions": LIMIT}
         config = TransformerConfig(**{**sizes, **model})
         network = scramble(Network.build(config, heads, tokenizer.size, 0))
@@ -118,8 +112,7 @@ def test_other_lineages_go_there_and_back_too(tmp_path: Path, layout: str) -> No
     kind, model, objective = OTHERS[layout]
     tokenizer = train_vocabulary([PROSE], kind, allow_smaller=True)
     network = scramble(Network.build(model, (objective,), tokenizer.size, 0))
-    about: dict[str, Any] = {"recipe": {"name": "tiny"}, "lineage": {}, "card": "# tiny\n"}
-    save_bundle(tmp_path / "source", network=network, objective_configs=(objective,), tokenizer=tokenizer, **about)
+    save_model(tmp_path / "source", network, tokenizer, (objective,))
     there = convert_bundle(tmp_path / "source", tmp_path / "there", to=layout)
     assert (there.layout, there.left_out, layout in there.fits) == (layout, (), True)
     theirs, info = getattr(transformers, there.architecture).from_pretrained(there.path, output_loading_info=True)
@@ -136,10 +129,10 @@ def test_other_lineages_go_there_and_back_too(tmp_path: Path, layout: str) -> No
         convert_bundle(tmp_path / "source", tmp_path / "no", to="bert")
 
 
-def test_a_directory_of_transformers_becomes_ours(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> None:
+def test_a_directory_of_transformers_becomes_ours(tmp_path: Path, vocabularies: dict[str, Tokenizer]) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 20}
     sizes["max_position_embeddings"] = LIMIT
-    tokenizer = tokenizers["wordpiece"]
+    tokenizer = vocabularies["wordpiece"]
     source, theirs = their_directory(tmp_path / "theirs", tokenizer, "BertForMaskedLM", **sizes)
     done = convert_bundle(source, tmp_path / "out")
     assert (done.layout, done.architecture) == ("bert", "BertForMaskedLM")
@@ -229,35 +222,27 @@ def test_another_precision_is_written_and_read(tmp_path: Path, make: Make, name:
 
 
 def test_a_number_too_large_for_float16_is_refused(
-    tmp_path: Path, tokenizers: dict[str, Tokenizer], make: Make
+    tmp_path: Path, vocabularies: dict[str, Tokenizer], make: Make
 ) -> None:
     source, network, tokenizer = make()
     with torch.no_grad():
         network.encoder.embeddings.words.weight[3, 3] = 1e5
-    save_bundle(
-        source,
-        network=network,
-        objective_configs=FILLS,
-        tokenizer=tokenizer,
-        recipe=None,
-        lineage={},
-        card="",
-    )
+    save_model(source, network, tokenizer, FILLS)
     with pytest.raises(ArtefactError, match=r"word_embeddings\.weight holds numbers too large for float16"):
         convert_bundle(source, tmp_path / "out", dtype="float16")
     assert not (tmp_path / "out" / "config.json").exists()
     convert_bundle(source, tmp_path / "out", dtype="bfloat16")
 
 
-def test_shards_become_one_file(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> None:
+def test_shards_become_one_file(tmp_path: Path, vocabularies: dict[str, Tokenizer]) -> None:
     sizes = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 20, "max_position_embeddings": LIMIT}
-    source, theirs = their_directory(tmp_path / "t", tokenizers["wordpiece"], "DistilBertForMaskedLM", **sizes)
+    source, theirs = their_directory(tmp_path / "t", vocabularies["wordpiece"], "DistilBertForMaskedLM", **sizes)
     (source / "model.safetensors").unlink()
     theirs.save_pretrained(source, max_shard_size="8KB")
     assert len(list(source.glob("*.safetensors"))) > 1
     done = convert_bundle(source, tmp_path / "out")
     assert [path.name for path in done.path.glob("*.safetensors")] == ["model.safetensors"]
-    equal(load_bundle(done.path).network, theirs, tokenizers["wordpiece"])
+    equal(load_bundle(done.path).network, theirs, vocabularies["wordpiece"])
 
 
 def test_the_source_and_models_of_others_are_not_overwritten(tmp_path: Path, make: Make) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.testing import assert_close
 
 import larvatus as lv
 from larvatus.core import files
@@ -18,89 +16,46 @@ from larvatus.core.errors import ArtefactError
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle import atomic_save as replaced
-from larvatus.models.bundle.directory import load_bundle, save_bundle
+from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for
 from larvatus.models.network import Network
-from larvatus.models.nn.device import on_device
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig
+from tests.models.bundle.theirs import (
+    LIMIT,
+    equal,
+    equal_tensors,
+    scramble,
+    their_directory,
+    theirs_from,
+    transformers,
+)
+from tests.tiny import save_model
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
-
-TEXTS = ["Please turn your homework in.", "the river", "", "The bank of a wide river, and deep!"]
 OBJECTIVES = (MaskedLMConfig(), ReplacedTokensConfig(generator=0.5))
 ALONE = ReplacedTokensConfig(generator=0.0)
 NAMES = {"ElectraForPreTraining": (ALONE,), "ElectraForMaskedLM": (MaskedLMConfig(),), "ElectraModel": ()}
+SMALL = {
+    "embedding_size": 12,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 20,
+    "max_position_embeddings": LIMIT,
+}
 
 
-def their_directory(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) -> tuple[Path, Any]:
-    config = transformers.ElectraConfig(
-        **{
-            "vocab_size": tokenizer.size,
-            "embedding_size": 12,
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "intermediate_size": 20,
-            "max_position_embeddings": 30,
-            **fields,
-        }
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(5)
-        theirs = getattr(transformers, name)(config)
-        for parameter in theirs.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
-    theirs.save_pretrained(path)
-    tokenizer.save(path)
-    return path, theirs.eval()
+def saved_by_them(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) -> tuple[Path, Any]:
+    return their_directory(path, tokenizer, name, **SMALL | fields)
 
 
 def our_model(tokenizer: Tokenizer, objectives: Any = OBJECTIVES, **model: Any) -> Network:
-    sizes = {"layers": 2, "hidden": 16, "heads": 2, "embedding": 12, "max_positions": 30, **model}
-    made = Network.build(TransformerConfig(**sizes), objectives, tokenizer.size, 0).eval()
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.normal_(std=0.3, generator=generator)
-    return made
+    sizes = {"layers": 2, "hidden": 16, "heads": 2, "embedding": 12, "max_positions": LIMIT, **model}
+    return scramble(Network.build(TransformerConfig(**sizes), objectives, tokenizer.size, 0))
 
 
 def save_ours(path: Path, made: Network, tokenizer: Tokenizer, objectives: Any = OBJECTIVES) -> Path:
-    save_bundle(
-        path,
-        network=made,
-        objective_configs=objectives,
-        tokenizer=tokenizer,
-        recipe={"name": "electra"},
-        lineage={},
-        card="# tiny\n",
-    )
-    return path
-
-
-@torch.no_grad()
-def equal(ours: Network, theirs: Any, tokenizer: Tokenizer) -> None:
-    """Every hidden state and the logits of all tokens; theirs padded, ours not."""
-    batch = encode_batch(tokenizer, TEXTS)
-    lengths = batch.lengths.tolist()
-    ids = torch.nn.utils.rnn.pad_sequence(torch.from_numpy(batch.ids).split(lengths), batch_first=True)
-    real = torch.nn.utils.rnn.pad_sequence([torch.ones(n, dtype=torch.bool) for n in lengths], batch_first=True)
-    answer = theirs.eval()(input_ids=ids, attention_mask=real.long(), output_hidden_states=True)
-    states = ours.encoder(on_device(batch, "cpu"), layers=range(ours.encoder.depth + 1))
-    assert states[-1].std() > 0.1  # not equal for being nothing
-    for own, other in zip(states, answer.hidden_states, strict=True):
-        assert_close(own, other[real], rtol=1e-4, atol=1e-4)
-    if "masked-lm" in ours.objectives:
-        logits = ours.objectives["masked-lm"].logits(states[-1], ours.encoder.embeddings.words.weight)
-        assert_close(logits, answer.logits[real], rtol=1e-4, atol=1e-4)
-    if "replaced-tokens" in ours.objectives:
-        assert_close(ours.objectives["replaced-tokens"].logits(states[-1]), answer.logits[real], rtol=1e-4, atol=1e-4)
+    return save_model(path, made, tokenizer, objectives)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +65,7 @@ def equal(ours: Network, theirs: Any, tokenizer: Tokenizer) -> None:
 def test_what_transformers_saves_we_load_with_equal_logits(
     tmp_path: Path, tiny_tokenizer: Tokenizer, name: str, fields: dict[str, int]
 ) -> None:
-    directory, theirs = their_directory(tmp_path / "theirs", tiny_tokenizer, name, **fields)
+    directory, theirs = saved_by_them(tmp_path / "theirs", tiny_tokenizer, name, **fields)
     bundle = load_bundle(directory)
     assert bundle.objectives == NAMES[name]
     assert bundle.model.embedding == (0 if fields else 12)
@@ -122,9 +77,9 @@ def test_what_transformers_saves_we_load_with_equal_logits(
 def test_the_activation_is_the_discriminators_but_never_the_generators(
     tmp_path: Path, tiny_tokenizer: Tokenizer
 ) -> None:
-    directory, theirs = their_directory(tmp_path / "d", tiny_tokenizer, "ElectraForPreTraining", hidden_act="relu")
+    directory, theirs = saved_by_them(tmp_path / "d", tiny_tokenizer, "ElectraForPreTraining", hidden_act="relu")
     equal(load_bundle(directory).network, theirs, tiny_tokenizer)
-    directory, _ = their_directory(tmp_path / "g", tiny_tokenizer, "ElectraForMaskedLM", hidden_act="relu")
+    directory, _ = saved_by_them(tmp_path / "g", tiny_tokenizer, "ElectraForMaskedLM", hidden_act="relu")
     with pytest.raises(ArtefactError, match="always has a GELU"):
         load_bundle(directory)
 
@@ -141,9 +96,7 @@ def test_what_we_save_transformers_loads_with_equal_logits(
         (made, transformers.AutoModelForPreTraining, directory),
         (made.generator, transformers.AutoModelForMaskedLM, directory / "generator"),
     ):
-        theirs, info = auto.from_pretrained(folder, output_loading_info=True)
-        assert not info["missing_keys"]
-        assert not info["unexpected_keys"]
+        theirs = theirs_from(auto, folder)
         equal(part, theirs, tiny_tokenizer)
     assert len(transformers.AutoTokenizer.from_pretrained(directory / "generator")) == tiny_tokenizer.size
 
@@ -153,8 +106,7 @@ def test_a_run_loads_whole_and_its_generator_alone(tmp_path: Path, tiny_tokenize
     directory = save_ours(tmp_path / "run", made, tiny_tokenizer)
     again = load_bundle(directory)
     assert again.objectives == (ALONE,)
-    for name, tensor in made.state_dict().items():
-        assert torch.equal(again.network.state_dict()[name], tensor), name
+    equal_tensors(made, again.network)
     names = {name for name, _ in again.network.named_parameters()}
     assert names == {name for name, _ in made.named_parameters()}  # the embeddings are held once
     alone = load_bundle(directory / "generator")
@@ -173,7 +125,7 @@ def test_a_run_loads_whole_and_its_generator_alone(tmp_path: Path, tiny_tokenize
 
 
 def test_a_discriminator_alone_cannot_fill_and_says_so(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
-    directory, _ = their_directory(tmp_path / "theirs", tiny_tokenizer, "ElectraForPreTraining")
+    directory, _ = saved_by_them(tmp_path / "theirs", tiny_tokenizer, "ElectraForPreTraining")
     with pytest.raises(ArtefactError, match="no masked-lm head to fill blanks with"):
         lv.load(directory, device="cpu").fill("the [MASK]")
 
@@ -239,28 +191,6 @@ def test_a_save_over_an_older_one_is_read_whole_when_cut_and_leaves_no_old_gener
 
 
 @pytest.mark.parametrize(
-    ("fields", "word"),
-    [
-        ({"embedding_size": 0}, "embedding_size = 0 must lie between 1"),
-        ({"embedding_size": 10}, "misshapen: electra.embeddings"),
-        ({"embedding_size": 16}, "electra.embeddings_project"),
-        ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
-        ({"is_decoder": True}, "is_decoder"),
-        ({"architectures": ["ElectraForCausalLM"]}, "ElectraForCausalLM"),
-        ({"architectures": ["ElectraForMaskedLM"]}, "generator_predictions"),
-    ],
-)
-def test_a_config_that_we_cannot_follow_is_refused_by_field(
-    tmp_path: Path, tiny_tokenizer: Tokenizer, fields: dict[str, Any], word: str
-) -> None:
-    directory, _ = their_directory(tmp_path / "theirs", tiny_tokenizer, "ElectraForPreTraining")
-    path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
-    with pytest.raises(ArtefactError, match=word):
-        load_bundle(directory)
-
-
-@pytest.mark.parametrize(
     ("model", "heads", "layout"),
     [
         ({}, (ALONE,), "electra"),
@@ -286,5 +216,4 @@ def test_a_model_of_no_published_form_keeps_its_generator_too(tmp_path: Path, ti
     made = our_model(tiny_tokenizer, norm="pre")
     directory = save_ours(tmp_path / "run", made, tiny_tokenizer)
     assert json.loads((directory / "config.json").read_text())["model_type"] == "larvatus"
-    again = load_bundle(directory).network.state_dict()
-    assert all(torch.equal(again[name], tensor) for name, tensor in made.state_dict().items())
+    equal_tensors(made, load_bundle(directory).network)

@@ -4,7 +4,6 @@ sides, through the tokenizers that stand in the directory."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
@@ -19,14 +18,15 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.special_tokens import add_delimiters
 from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
-from larvatus.models.bundle.directory import Bundle, load_bundle, save_bundle
+from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.network import Network
 from larvatus.models.nn import on_device
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.objectives import CausalLMConfig
-from tests.models.bundle.theirs import transformers
+from tests.models.bundle.theirs import equal_tensors, scramble, transformers
+from tests.tiny import save_model
 
 PROSE = tuple(" ".join(part.split()) for part in topics["debugger"].split("\n\n"))
 TEXTS = ["The debugger stops at the first line.", "naïve «quotes» 山", "it", "a b c d e f g h i j"]
@@ -67,14 +67,6 @@ FAMILIES = {
 }
 
 
-def random_everywhere(model: torch.nn.Module) -> None:
-    """Norms and biases too, or a wrong name would not show."""
-    with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(5)
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
-
-
 def their_answers(model: Any, tokenizer: Any, texts: list[str]) -> list[torch.Tensor]:
     with torch.no_grad():
         return [model.eval()(**tokenizer(text, return_tensors="pt")).logits[0] for text in texts]
@@ -98,7 +90,7 @@ def our_words(bundle: Bundle, texts: list[str]) -> list[torch.Tensor]:
 def test_we_read_what_they_write(family, tmp_path):
     config, kind, tokenizer_of = FAMILIES[family]
     theirs, tokenizer = kind(config(**SHAPE)), tokenizer_of()
-    random_everywhere(theirs)
+    scramble(theirs)
     theirs.tie_weights()
     theirs.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
@@ -115,8 +107,8 @@ def test_we_read_what_they_write(family, tmp_path):
 def test_they_read_what_we_write(family, norm, kind, tmp_path):
     tokenizer = train_vocabulary(PROSE, kind(size=400, frame="gpt"), allow_smaller=True)
     network = Network.build(CausalTransformerConfig(norm=norm, **OURS), [CausalLMConfig()], tokenizer.size, seed=2)
-    random_everywhere(network)
-    save(tmp_path, network, [CausalLMConfig()], tokenizer)
+    scramble(network)
+    save_model(tmp_path, network, tokenizer, [CausalLMConfig()])
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == family
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -125,20 +117,7 @@ def test_they_read_what_we_write(family, norm, kind, tmp_path):
     for ours, other in zip(our_words(again, TEXTS), answers, strict=True):
         assert other.abs().max() > 0.5
         assert_close(ours, other, rtol=1e-4, atol=1e-4)
-    for name, tensor in network.state_dict().items():
-        assert torch.equal(again.network.state_dict()[name], tensor), name
-
-
-def save(directory: Path, network: Network, objectives: list[Any], tokenizer: Any) -> None:
-    save_bundle(
-        directory,
-        network=network,
-        objective_configs=objectives,
-        tokenizer=tokenizer,
-        recipe=None,
-        lineage={},
-        card="# gpt\n",
-    )
+    equal_tensors(network, again.network)
 
 
 def our_classes(bundle: Bundle, texts: list[str]) -> torch.Tensor:
@@ -151,7 +130,7 @@ def our_classes(bundle: Bundle, texts: list[str]) -> torch.Tensor:
 def test_a_classifier_is_read_as_they_write_it(family, tmp_path):
     config = getattr(transformers, f"{family}Config")(**SHAPE, num_labels=3)
     theirs = getattr(transformers, f"{family}ForSequenceClassification")(config)
-    random_everywhere(theirs)
+    scramble(theirs)
     tokenizer = gpt2_tokenizer() if family == "GPT2" else gpt_tokenizer()
     theirs.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
@@ -164,8 +143,8 @@ def test_a_classifier_of_ours_reads_start_and_extract_token_there_too(norm, kind
     tokenizer = add_delimiters(train_vocabulary(PROSE, kind(size=400, frame="gpt"), allow_smaller=True)).tokenizer
     head = ClassificationConfig(labels=("a", "b", "c"), pool="last", dense="none", bias=False)
     network = Network.build(CausalTransformerConfig(norm=norm, **OURS), [head], tokenizer.size, seed=2)
-    random_everywhere(network)
-    save(tmp_path, network, [head], tokenizer)
+    scramble(network)
+    save_model(tmp_path, network, tokenizer, [head])
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     pair = their_tokenizer("one", "two").input_ids

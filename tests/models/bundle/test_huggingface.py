@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import warnings
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -23,13 +20,7 @@ from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.network import Network, tag
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
+from tests.models.bundle.theirs import edit_config, edit_weights, half, their_directory, theirs_from, transformers
 
 TEXTS: list[str | tuple[str, str]] = [
     "please turn your homework in .",
@@ -38,6 +29,14 @@ TEXTS: list[str | tuple[str, str]] = [
     ("running", "banks of the river , please ?"),
 ]
 Make = Callable[..., Any]
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 20,
+    "max_position_embeddings": 24,
+    "initializer_range": 0.3,
+}
 
 
 def padded(batch: TokenBatch[Any]) -> dict[str, Tensor]:
@@ -86,9 +85,7 @@ def test_what_we_save_transformers_loads_with_equal_logits(
 ) -> None:
     network = tiny_model(activation=activation, feedforward=24)
     directory = save_tiny(tmp_path / "m", network)
-    theirs, info = transformers.BertForPreTraining.from_pretrained(directory, output_loading_info=True)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
+    theirs = theirs_from(transformers.BertForPreTraining, directory)
     batch = encode_batch(tiny_tokenizer, TEXTS)
     words, pairs = our_logits(network, batch)
     asked = padded(batch)
@@ -112,7 +109,7 @@ def test_their_tokenizer_gives_our_ids(
 def test_what_transformers_saves_we_load_with_equal_logits(
     tmp_path: Path, tiny_tokenizer: Tokenizer, head: str
 ) -> None:
-    directory, theirs = their_directory(tmp_path, tiny_tokenizer, head)
+    directory, theirs = saved_by_them(tmp_path, tiny_tokenizer, head)
     bundle = load_bundle(directory)
     assert [type(config) for config in bundle.objectives] == (
         [MaskedLMConfig, NextSentenceConfig] if head == "BertForPreTraining" else [MaskedLMConfig]
@@ -121,33 +118,8 @@ def test_what_transformers_saves_we_load_with_equal_logits(
     equal_to_theirs(bundle, theirs, encode_batch(bundle.tokenizer, TEXTS))
 
 
-def their_directory(
-    path: Path, tokenizer: Tokenizer, head: str = "BertForPreTraining", **options: Any
-) -> tuple[Path, Any]:
-    config = transformers.BertConfig(
-        vocab_size=tokenizer.size,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=20,
-        max_position_embeddings=24,
-        initializer_range=0.3,
-    )
-    directory = path / "theirs"
-    with torch.random.fork_rng():
-        torch.manual_seed(5)
-        theirs = getattr(transformers, head)(config)
-        for parameter in theirs.parameters():  # biases and norms too, or a wrong name would not show
-            torch.nn.init.normal_(parameter, std=0.3)
-    theirs.save_pretrained(directory, **options)
-    tokenizer.save(directory)
-    return directory, theirs
-
-
-def rewrite(directory: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
-    path = directory / "model.safetensors"
-    tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
-    save_file(change(tensors), path, metadata={"format": "pt"})
+def saved_by_them(path: Path, tokenizer: Tokenizer, head: str = "BertForPreTraining") -> tuple[Path, Any]:
+    return their_directory(path / "theirs", tokenizer, head, **SMALL)
 
 
 def old_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -162,10 +134,6 @@ def old_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return old
 
 
-def half(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.half() for name, tensor in tensors.items()}
-
-
 def only_decoder_bias(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {n.replace("predictions.bias", "predictions.decoder.bias"): t for n, t in tensors.items()}
 
@@ -174,68 +142,35 @@ def only_decoder_bias(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def test_older_and_smaller_files_load_alike(
     tmp_path: Path, tiny_tokenizer: Tokenizer, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]
 ) -> None:
-    directory, theirs = their_directory(tmp_path, tiny_tokenizer)
-    rewrite(directory, change)
+    directory, theirs = saved_by_them(tmp_path, tiny_tokenizer)
+    edit_weights(directory, change)
     bundle = load_bundle(directory)
     assert all(p.dtype == torch.float32 for p in bundle.network.parameters())
     equal_to_theirs(bundle, theirs.half().float() if change is half else theirs, encode_batch(bundle.tokenizer, TEXTS))
 
 
 def test_a_file_in_shards_loads(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
-    directory, theirs = their_directory(tmp_path, tiny_tokenizer, max_shard_size="8KB")
+    directory, theirs = saved_by_them(tmp_path, tiny_tokenizer)
+    (directory / "model.safetensors").unlink()
+    theirs.save_pretrained(directory, max_shard_size="8KB")
     assert len(list(directory.glob("*.safetensors"))) > 1
     equal_to_theirs(load_bundle(directory), theirs, encode_batch(tiny_tokenizer, TEXTS))
 
 
 def test_more_heads_than_the_config_names_are_taken(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     """As in the published bert-base-uncased, whose config says BertForMaskedLM."""
-    directory, theirs = their_directory(tmp_path, tiny_tokenizer)
+    directory, theirs = saved_by_them(tmp_path, tiny_tokenizer)
     edit_config(directory, architectures=["BertForMaskedLM"])
     equal_to_theirs(load_bundle(directory), theirs, encode_batch(tiny_tokenizer, TEXTS))
 
 
-def edit_config(directory: Path, **fields: Any) -> None:
-    path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
-
-
 def test_an_untied_decoder_is_refused(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
-    directory, _ = their_directory(tmp_path, tiny_tokenizer)
-    rewrite(
+    directory, _ = saved_by_them(tmp_path, tiny_tokenizer)
+    edit_weights(
         directory, lambda t: {**t, "cls.predictions.decoder.weight": t["bert.embeddings.word_embeddings.weight"] + 1}
     )
     with pytest.raises(ArtefactError, match=r"decoder\.weight differs from"):
         load_bundle(directory)
-
-
-@pytest.mark.parametrize(
-    ("fields", "word"),
-    [
-        ({"model_type": "roberto"}, "model_type 'roberto' is not supported; did you mean roberta"),
-        ({"model_type": None}, "model_type"),
-        ({"is_decoder": True}, "is_decoder"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"hidden_act": "silu"}, "hidden_act"),
-        ({"hidden_size": "16"}, "hidden_size"),
-        ({"num_attention_heads": 3}, "is not divisible by model.heads"),
-        ({"num_hidden_layers": 0}, "layers"),
-        ({"num_hidden_layers": 10**6}, "num_hidden_layers = 1000000 must lie"),
-        ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
-        ({"hidden_size": 10**6, "num_attention_heads": 1}, "misshapen"),
-        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
-        ({"architectures": ["BertLMHeadModel"]}, "BertLMHeadModel"),
-        ({"vocab_size": 7}, "belong to different models"),
-        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
-    ],
-)
-def test_a_config_that_we_cannot_follow_is_refused_by_field(
-    tmp_path: Path, tiny_tokenizer: Tokenizer, fields: dict[str, Any], word: str
-) -> None:
-    directory, _ = their_directory(tmp_path, tiny_tokenizer)
-    edit_config(directory, **fields)
-    with pytest.raises(ArtefactError, match=word) as caught:
-        load_bundle(directory)
-    assert "config.json" in str(caught.value) or "misshapen" in word
 
 
 def test_a_published_checkpoint_gives_the_hidden_states_of_bert_model() -> None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch
-from larvatus.core.errors import ArtefactError
 from larvatus.core.rng import stream
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import ByteBPEConfig, train_vocabulary
-from larvatus.models.bundle.directory import load_bundle, save_bundle
+from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for
 from larvatus.models.bundle.huggingface.bert_like import BertLike
 from larvatus.models.bundle.huggingface.modernbert import ModernBert
@@ -26,16 +22,26 @@ from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig
 from larvatus.models.recipes import SIZES, read_recipe
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
+from tests.models.bundle.theirs import (
+    edit_config,
+    edit_weights,
+    scramble,
+    their_directory,
+    theirs_from,
+    transformers,
+)
+from tests.tiny import save_model
 
 TEXT = "the river bank was wide and deep, please turn your homework in. 山 naïve the bank of the river " * 3
 LENGTHS = [3, 31, 12, 12, 1, 40]  # most of them longer than the window, one as long as may be
+SMALL = {
+    "hidden_size": 24,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 40,
+    "local_attention": 8,
+}
 MODEL = TransformerConfig(
     layers=5,
     hidden=24,
@@ -69,14 +75,6 @@ def batch_of(vocabulary: int) -> TokenBatch[Any]:
     return TokenBatch.of([draw.integers(0, vocabulary, size=length).tolist() for length in LENGTHS])
 
 
-def random_everywhere(model: torch.nn.Module) -> None:
-    """Norms and biases too, or a wrong name would not show."""
-    with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(5)
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
-
-
 def equal_to_theirs(network: Network, theirs: Any, vocabulary: int) -> None:
     batch = batch_of(vocabulary)
     rows = torch.split(torch.from_numpy(batch.ids), LENGTHS)
@@ -99,16 +97,7 @@ def equal_to_theirs(network: Network, theirs: Any, vocabulary: int) -> None:
 
 def save(directory: Path, model: TransformerConfig, tokenizer: Tokenizer) -> Network:
     network = Network.build(model, [MaskedLMConfig()], tokenizer.size, seed=2)
-    random_everywhere(network)
-    save_bundle(
-        directory,
-        network=network,
-        objective_configs=[MaskedLMConfig()],
-        tokenizer=tokenizer,
-        recipe={"name": "modern"},
-        lineage={},
-        card="# modern\n",
-    )
+    save_model(directory, scramble(network), tokenizer)
     return network
 
 
@@ -131,12 +120,8 @@ def test_what_we_save_transformers_loads_with_equal_vectors_and_logits(
     tmp_path: Path, tokenizer: Tokenizer, model: TransformerConfig, attention: str
 ) -> None:
     network = save(tmp_path / "m", model, tokenizer)
-    theirs, info = transformers.AutoModelForMaskedLM.from_pretrained(
-        tmp_path / "m", output_loading_info=True, attn_implementation=attention
-    )
+    theirs = theirs_from(transformers.AutoModelForMaskedLM, tmp_path / "m", attn_implementation=attention)
     assert type(theirs) is transformers.ModernBertForMaskedLM
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
     equal_to_theirs(network, theirs, tokenizer.size)
     again = load_bundle(tmp_path / "m")
     assert again.model == model
@@ -155,36 +140,14 @@ def test_their_tokenizer_feeds_their_model(tmp_path: Path, tokenizer: Tokenizer)
         assert theirs(**asked).logits.shape == (1, len(ids) + 2, tokenizer.size)
 
 
-def their_directory(path: Path, tokenizer: Tokenizer, head: str = "ModernBertForMaskedLM") -> tuple[Path, Any]:
-    config = transformers.ModernBertConfig(
-        vocab_size=tokenizer.size,
-        hidden_size=24,
-        num_hidden_layers=5,
-        num_attention_heads=3,
-        intermediate_size=20,
-        max_position_embeddings=40,
-        local_attention=8,
-        pad_token_id=tokenizer.padding_id,
-        bos_token_id=None,
-        eos_token_id=None,
-        cls_token_id=tokenizer.cls_id,
-        sep_token_id=tokenizer.sep_id,
-    )
-    theirs = getattr(transformers, head)(config)
-    random_everywhere(theirs)
-    theirs.save_pretrained(path / "theirs")
-    tokenizer.save(path / "theirs")
-    return path / "theirs", theirs
-
-
-def edit_config(directory: Path, *without: str, **fields: Any) -> None:
-    path = directory / "config.json"
-    config = {**json.loads(path.read_text()), **fields}
-    path.write_text(json.dumps({name: value for name, value in config.items() if name not in without}))
+def saved_by_them(path: Path, tokenizer: Tokenizer, head: str = "ModernBertForMaskedLM") -> tuple[Path, Any]:
+    fields = {"pad": tokenizer.padding_id, "bos": None, "eos": None, "cls": tokenizer.cls_id, "sep": tokenizer.sep_id}
+    tokens = {f"{role}_token_id": index for role, index in fields.items()}
+    return their_directory(path / "theirs", tokenizer, head, **SMALL, **tokens)
 
 
 def test_what_transformers_saves_we_load_with_equal_vectors_and_logits(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    directory, theirs = their_directory(tmp_path, tokenizer)
+    directory, theirs = saved_by_them(tmp_path, tokenizer)
     bundle = load_bundle(directory)
     assert (bundle.model.local_attention, bundle.model.global_every, bundle.model.biases) == (8, 3, False)
     assert (bundle.model.rotary_base, bundle.model.rotary_base_local) == (160_000.0, 10_000.0)
@@ -194,18 +157,16 @@ def test_what_transformers_saves_we_load_with_equal_vectors_and_logits(tmp_path:
 
 def test_the_fields_of_published_configs_are_read_too(tmp_path: Path, tokenizer: Tokenizer) -> None:
     """As answerdotai/ModernBERT-base has them: no list of layers, no rope_parameters; and the tied matrix twice."""
-    directory, theirs = their_directory(tmp_path, tokenizer)
+    directory, theirs = saved_by_them(tmp_path, tokenizer)
     old = {"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}
     edit_config(directory, "layer_types", "rope_parameters", **old)
-    path = directory / "model.safetensors"
-    tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
-    tensors["decoder.weight"] = tensors["model.embeddings.tok_embeddings.weight"].clone()
-    save_file(tensors, path, metadata={"format": "pt"})
+    tied = "model.embeddings.tok_embeddings.weight"
+    edit_weights(directory, lambda tensors: tensors | {"decoder.weight": tensors[tied].clone()})
     equal_to_theirs(load_bundle(directory).network, theirs, tokenizer.size)
 
 
 def test_a_bare_encoder_loads_without_a_head(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    directory, theirs = their_directory(tmp_path, tokenizer, "ModernBertModel")
+    directory, theirs = saved_by_them(tmp_path, tokenizer, "ModernBertModel")
     bundle = load_bundle(directory)
     assert bundle.objectives == ()
     ids = batch_of(tokenizer.size)
@@ -213,38 +174,6 @@ def test_a_bare_encoder_loads_without_a_head(tmp_path: Path, tokenizer: Tokenize
     with torch.no_grad():
         ours: Tensor = bundle.network.encoder(on_device(ids, "cpu"))
         assert_close(ours[3:34], theirs.eval()(input_ids=one).last_hidden_state[0], rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("fields", "word"),
-    [
-        ({"hidden_activation": "silu"}, "hidden_activation"),
-        ({"classifier_activation": "relu"}, "classifier_activation differ"),
-        ({"mlp_bias": True}, "biases in some layers only"),
-        ({"mlp_dropout": 0.1}, "mlp_dropout is not 0"),
-        ({"decoder_bias": False}, "decoder_bias"),
-        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
-        ({"num_attention_heads": 5}, "is not divisible by model.heads"),
-        ({"num_hidden_layers": 4}, "layer_types has 5 entries for 4 layers"),
-        ({"layer_types": ["sliding_attention"] * 5}, "layer_types must be"),
-        ({"layer_types": ["chunked_attention"] * 5}, "layer_types"),
-        ({"local_attention": 1}, "local_attention = 1"),
-        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type"),
-        ({"rope_parameters": {"full_attention": {"rope_theta": 0.0}}}, "rope_theta"),
-        ({"rope_scaling": {"type": "linear"}}, "rope_scaling"),
-        ({"architectures": ["ModernBertForCausalLM"]}, "ModernBertForCausalLM"),
-        ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
-        ({"global_attn_every_n_layers": 0}, "global_attn_every_n_layers = 0"),
-    ],
-)
-def test_a_config_that_we_cannot_follow_is_refused_by_field(
-    tmp_path: Path, tokenizer: Tokenizer, fields: dict[str, Any], word: str
-) -> None:
-    directory, _ = their_directory(tmp_path, tokenizer)
-    edit_config(directory, **fields)
-    with pytest.raises(ArtefactError, match=word) as caught:
-        load_bundle(directory)
-    assert "config.json" in str(caught.value)
 
 
 def test_each_model_goes_into_the_first_layout_that_can_express_it() -> None:

@@ -16,12 +16,13 @@ from larvatus.core.errors import ArtefactError
 from larvatus.data.text.special_tokens import encode_batch, sentinel_ids
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
-from larvatus.models.bundle.directory import load_bundle, save_bundle
+from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from larvatus.models.objectives import DenoisingConfig
 from tests.models.bundle.theirs import PROSE, equal_tensors, scramble, their_directory, transformers
+from tests.tiny import save_model
 
 SMALL = {"d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4} | {
     "relative_attention_num_buckets": 8,
@@ -57,10 +58,15 @@ def same_from_text(directory: Path, theirs: Any, network: Network) -> None:
     assert float(F.cross_entropy(logits, inputs_ids(tokenizer))) == pytest.approx(float(answer.loss), abs=1e-5)
 
     written = theirs.generate(
-        input_ids=read.input_ids, attention_mask=read.attention_mask, max_new_tokens=12, do_sample=False,
-        num_beams=1, use_cache=False,
-        eos_token_id=1, pad_token_id=0,
-    )  # fmt: skip
+        input_ids=read.input_ids,
+        attention_mask=read.attention_mask,
+        max_new_tokens=12,
+        do_sample=False,
+        num_beams=1,
+        use_cache=False,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
     under_way = encoder.generation_state(
         on_device(encode_batch(tokenizer, READ), "cpu"),
         max_new=12,
@@ -89,17 +95,22 @@ def test_what_transformers_saves_we_load_and_save_again(tmp_path: Path, tokenize
         theirs.save_pretrained(directory)
     bundle = load_bundle(directory)
     assert bundle.model == EncoderDecoderConfig(
-        layers=2, decoder_layers=3, hidden=16, heads=4, head_size=6, feedforward=24, relative_buckets=8,
-        relative_distance=12, gated=version == "1.1", activation="gelu-tanh" if version == "1.1" else "relu",
+        layers=2,
+        decoder_layers=3,
+        hidden=16,
+        heads=4,
+        head_size=6,
+        feedforward=24,
+        relative_buckets=8,
+        relative_distance=12,
+        gated=version == "1.1",
+        activation="gelu-tanh" if version == "1.1" else "relu",
         tied=version == "1.0",
-    )  # fmt: skip
+    )
     assert bundle.objectives == (DenoisingConfig(),)
     same_from_text(directory, theirs, bundle.network)
 
-    save_bundle(
-        tmp_path / "ours", network=bundle.network, objective_configs=bundle.objectives, tokenizer=bundle.tokenizer,
-        recipe={}, lineage={}, card="# t5\n",
-    )  # fmt: skip
+    save_model(tmp_path / "ours", bundle.network, bundle.tokenizer, bundle.objectives)
     config = json.loads((tmp_path / "ours" / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("t5", ["T5ForConditionalGeneration"])
     again = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "ours")
@@ -112,10 +123,7 @@ def test_what_transformers_saves_we_load_and_save_again(tmp_path: Path, tokenize
 def test_what_we_build_transformers_loads(tmp_path: Path, tokenizer: Tokenizer) -> None:
     config = EncoderDecoderConfig(layers=1, hidden=16, heads=2, gated=True, activation="gelu-tanh")
     network = scramble(Network.build(config, (DenoisingConfig(),), tokenizer.size, 0))
-    save_bundle(
-        tmp_path / "ours", network=network, objective_configs=(DenoisingConfig(),), tokenizer=tokenizer, recipe={},
-        lineage={}, card="# t5\n",
-    )  # fmt: skip
+    save_model(tmp_path / "ours", network, tokenizer, (DenoisingConfig(),))
     same_from_text(
         tmp_path / "ours", transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "ours"), network
     )

@@ -19,8 +19,20 @@ from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from larvatus.models.heads.classification import PROBLEM_TYPES
 from larvatus.models.heads.registry import HEAD_TYPES
-from tests.models.bundle.families import AUTO, FAMILIES, HEADS, LABELS, Make, equal, headed, save, theirs_of
-from tests.models.bundle.theirs import equal_tensors
+from tests.models.bundle.families import (
+    AUTO,
+    FAMILIES,
+    HEADS,
+    LABELS,
+    Make,
+    equal,
+    headed,
+    kept_by_them,
+    refused_in_one_line,
+    save,
+    theirs_of,
+)
+from tests.models.bundle.theirs import edit_config, equal_tensors
 
 OURS: dict[str, dict[str, Any]] = {
     "classification": {"dropout": 0.25, "temperature": 1.5, "focal": 2.0, "class_weights": (1.0, 2.0, 0.5)},
@@ -54,11 +66,7 @@ def test_what_we_save_transformers_loads_with_equal_logits(
     back = load_bundle(tmp_path / "ours")
     assert (back.objectives, back.model, back.unused) == (bundle.objectives, bundle.model, ())
     equal_tensors(back.network, bundle.network)
-    model.save_pretrained(tmp_path / "again")  # their hands keep our settings
-    bundle.tokenizer.save(tmp_path / "again")
-    again = load_bundle(tmp_path / "again")
-    assert again.objectives == bundle.objectives
-    equal_tensors(again.network, bundle.network)
+    kept_by_them(bundle, model, tmp_path / "again")
 
 
 @pytest.mark.parametrize(
@@ -180,34 +188,22 @@ def test_a_head_that_is_described_badly_is_refused_in_one_line(
     theirs: Make, fields: dict[str, Any], words: str
 ) -> None:
     directory, _ = theirs("bert", "ForSequenceClassification")
-    edit(directory, **fields)
-    with pytest.raises(ArtefactError) as caught:
-        load_bundle(directory)
-    assert words in str(caught.value)
-    assert str(directory) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    refused_in_one_line(directory, words, **fields)
 
 
 def test_classes_without_names_are_numbered(theirs: Make) -> None:
     directory, model = theirs("bert", "ForSequenceClassification")
-    edit(directory, id2label=None, label2id=None, num_labels=3)
+    edit_config(directory, "id2label", "label2id", num_labels=3)
     bundle = load_bundle(directory)
     (config,) = bundle.objectives
     assert isinstance(config, ClassificationConfig)
     assert config.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
     equal(bundle, model)
     two, _ = theirs("bert", "ForTokenClassification", ("no", "yes"))
-    edit(two, id2label=None, label2id=None)
+    edit_config(two, "id2label", "label2id")
     (tags,) = load_bundle(two).objectives
     assert isinstance(tags, TaggingConfig)
     assert tags.labels == ("LABEL_0", "LABEL_1")
-
-
-def edit(directory: Path, **fields: Any) -> None:
-    """Change fields of config.json; None takes one out."""
-    path = directory / "config.json"
-    changed = {**json.loads(path.read_text()), **fields}
-    path.write_text(json.dumps({name: value for name, value in changed.items() if value is not None}))
 
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 5) | st.integers() | st.floats() | st.text(max_size=4)

@@ -18,7 +18,7 @@ from larvatus.core.rng import stream
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
-from larvatus.models.bundle.directory import load_bundle, save_bundle
+from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
 from larvatus.models.masked_prediction import require_predictor
@@ -27,6 +27,7 @@ from larvatus.models.nn.device import on_device
 from larvatus.models.nn.xlnet import XLNet, XLNetConfig
 from larvatus.models.objectives import PermutationLM, PermutationLMConfig
 from tests.models.bundle.theirs import PROSE, equal_tensors, scramble, their_directory, transformers
+from tests.tiny import save_model
 
 SMALL = {"d_model": 16, "n_layer": 2, "n_head": 4, "d_inner": 20}
 MODEL = XLNetConfig(layers=2, hidden=16, heads=4, feedforward=20, max_positions=256)
@@ -36,12 +37,6 @@ TEXTS = ["Please turn your homework in.", "the river", "The bank of a wide river
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return train_vocabulary([PROSE], UnigramConfig(size=70, frame="xlnet"), allow_smaller=True)
-
-
-def saved(path: Path, network: Network, configs: Any, tokenizer: Tokenizer) -> Path:
-    settings: dict[str, Any] = {"recipe": None, "lineage": {}, "card": "# tiny\n"}
-    save_bundle(path, network=network, objective_configs=configs, tokenizer=tokenizer, **settings)
-    return path
 
 
 @torch.no_grad()
@@ -69,7 +64,7 @@ def test_a_model_of_transformers_gives_its_logits_here_and_comes_back_number_for
     equal(path, theirs)
     bundle = load_bundle(path)
     assert bundle.model == XLNetConfig(layers=2, hidden=16, heads=4, feedforward=20, memory=7)
-    back = saved(tmp_path / "back", bundle.network, bundle.objectives, tokenizer)
+    back = save_model(tmp_path / "back", bundle.network, tokenizer, bundle.objectives)
     again, info = transformers.XLNetLMHeadModel.from_pretrained(back, output_loading_info=True)
     assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
     for name, tensor in theirs.state_dict().items():
@@ -79,7 +74,7 @@ def test_a_model_of_transformers_gives_its_logits_here_and_comes_back_number_for
 def test_a_model_of_ours_gives_its_logits_there_and_loads_as_it_was(tmp_path: Path, tokenizer: Tokenizer) -> None:
     heads = (PermutationLMConfig(),)
     network = scramble(Network.build(MODEL, heads, tokenizer.size, 0))
-    path = saved(tmp_path / "ours", network, heads, tokenizer)
+    path = save_model(tmp_path / "ours", network, tokenizer, heads)
     assert json.loads((path / "config.json").read_text())["architectures"] == ["XLNetLMHeadModel"]
     equal(path, transformers.XLNetLMHeadModel.from_pretrained(path))
     bundle = load_bundle(path)
@@ -188,7 +183,7 @@ def test_heads_of_fine_tuned_models_agree_both_ways(kind: str, tmp_path: Path, t
         labels=labels, **default_head_settings(bundle, kind)
     )
     ready, _ = attach_head(bundle, config, seed=1)
-    back = saved(tmp_path / "back", scramble(ready.network), ready.objectives, tokenizer)
+    back = save_model(tmp_path / "back", scramble(ready.network), tokenizer, ready.objectives)
     check_head(back, getattr(transformers, f"XLNet{suffix}").from_pretrained(back))
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from torch.testing import assert_close
 
 from larvatus.data.text.special_tokens import encode_batch
@@ -24,6 +28,7 @@ transformers.logging.disable_progress_bar()
 PROSE = "Please turn your homework in. The river was wide, and deep! A naïve café by the river's bank? " * 3
 TEXTS = ["Please turn your homework in.", "the river", "", "The bank of a wide river, 山 and deep!", "was wide " * 40]
 LIMIT = 256  # tokens; the longest of the texts has fewer
+Scrambled = TypeVar("Scrambled", bound=torch.nn.Module)
 
 
 def their_directory(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) -> tuple[Path, Any]:
@@ -41,8 +46,8 @@ def their_directory(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) 
     return path, theirs.eval()
 
 
-def scramble(network: Network) -> Network:
-    """The same model with every parameter drawn again."""
+def scramble(network: Scrambled) -> Scrambled:
+    """The same model with every parameter sampled again: norms and biases too, or a wrong name would not show."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -65,6 +70,32 @@ def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     if "masked-lm" in network.objectives:
         logits = network.heads["masked-lm"].logits(states[-1], network.encoder.embeddings.words.weight)
         assert_close(logits, answer.logits[real], rtol=1e-4, atol=1e-4)
+    if "replaced-tokens" in network.objectives:
+        assert_close(network.heads["replaced-tokens"].logits(states[-1]), answer.logits[real], rtol=1e-4, atol=1e-4)
+
+
+def edit_config(directory: Path, *without: str, **fields: Any) -> None:
+    """Change fields of `config.json`, and drop others."""
+    path = directory / "config.json"
+    config = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({name: value for name, value in config.items() if name not in without}))
+
+
+def edit_weights(directory: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
+    path = directory / "model.safetensors"
+    tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    save_file(change(tensors), path, metadata={"format": "pt"})
+
+
+def half(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.half() for name, tensor in tensors.items()}
+
+
+def theirs_from(model: Any, directory: Path, **options: Any) -> Any:
+    """What a class of `transformers` makes of a directory of ours: all its tensors are there, and no others."""
+    theirs, info = model.from_pretrained(directory, output_loading_info=True, **options)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
+    return theirs
 
 
 def equal_tensors(one: Network, other: Network) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens
+from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import UsageError
 from larvatus.core.targets import WordSpans
 from larvatus.models.heads import SpansConfig
@@ -17,6 +15,7 @@ from larvatus.models.heads.spans import RelationsConfig
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.nn.span_scorer import distances, gaps
+from tests.models.heads.span_batches import span_batch
 
 SHAPE = TransformerConfig(layers=1, hidden=16, heads=2, max_positions=16, init=0.3)
 COUNTS = [6, 2, 5]
@@ -34,28 +33,9 @@ def model(**settings) -> Network:
 
 
 def batch() -> TrainingBatch:
-    tokens = TokenBatch.of([[2, *range(5, 5 + count), 3] for count in COUNTS])
-    starts, before = np.cumsum([0, *COUNTS[:-1]]), np.cumsum([0, *(len(own) for own in GOLD[:-1])])
-    first, last, types = np.array(
-        [(i + at, j + at, t) for own, at in zip(GOLD, starts, strict=True) for i, j, t in own]
-    ).T
+    before = np.cumsum([0, *(len(own) for own in GOLD[:-1])])
     related = [(before[b] + h, before[b] + t, label - 1) for (b, h, t), label in sorted(RELATED.items())]
-    pieces = WordTokens(
-        rows=np.concatenate([np.arange(1, n + 1) + at for n, at in zip(COUNTS, [0, 8, 12], strict=True)]),
-        words=np.arange(sum(COUNTS)),
-        counts=np.array(COUNTS),
-        starts=np.array(COUNTS),
-        total=sum(COUNTS),
-    )
-    spans = WordSpans(
-        counts=np.array(COUNTS),
-        first=first,
-        last=last,
-        types=types,
-        golds=np.array([len(own) for own in GOLD]),
-        related=np.array(related),
-    )
-    return TrainingBatch(tokens=dataclasses.replace(tokens, word_tokens=pieces), targets={WordSpans: spans})
+    return span_batch(COUNTS, GOLD, related=np.array(related))
 
 
 def pairs(reach: int = 9) -> list[tuple[int, int, int]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -11,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens
+from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import UsageError
 from larvatus.core.targets import WordSpans
 from larvatus.models.heads import SpansConfig
 from larvatus.models.heads.spans import span_count
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
+from tests.models.heads.span_batches import span_batch
 
 SHAPE = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=16, init=0.3)
 GOLD = [[(0, 1, 0), (0, 2, 1)], [], [(2, 2, 1), (0, 3, 0)]]  # words first … last, type
@@ -33,25 +32,7 @@ def head(**settings) -> Network:
 
 
 def batch() -> TrainingBatch:
-    tokens = TokenBatch.of([[2, *range(5, 5 + count), 3] for count in COUNTS])
-    starts = np.cumsum([0, *COUNTS[:-1]])
-    gold = [(i + at, j + at, t) for own, at in zip(GOLD, starts, strict=True) for i, j, t in own]
-    first, last, types = np.array(gold).T
-    pieces = WordTokens(
-        rows=np.concatenate([np.arange(1, n + 1) + at for n, at in zip(COUNTS, [0, 6, 9], strict=True)]),
-        words=np.arange(sum(COUNTS)),
-        counts=np.array(COUNTS),
-        starts=np.array(COUNTS),
-        total=sum(COUNTS),
-    )
-    spans = WordSpans(
-        counts=np.array(COUNTS),
-        first=first,
-        last=last,
-        types=types,
-        golds=np.array([len(own) for own in GOLD]),
-    )
-    return TrainingBatch(tokens=dataclasses.replace(tokens, word_tokens=pieces), targets={WordSpans: spans})
+    return span_batch(COUNTS, GOLD)
 
 
 def spans() -> list[tuple[int, int, int]]:

@@ -17,7 +17,7 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import LarvatusError, UsageError
 from larvatus.data.labelled.records import Place, TextExample
 from larvatus.data.text.vocabulary import BPEConfig, train_vocabulary
-from larvatus.models.bundle.directory import Bundle, save_bundle
+from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
@@ -29,6 +29,7 @@ from larvatus.tasks.prompt.pattern import Pattern, _check_labels, parse_verbalis
 from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores, with_prompt_head
 from larvatus.tasks.prompt.zero_shot import neutral_offsets, score_prompt, subtract_offsets
 from larvatus.tasks.scoring import ScoringOptions, head_of, loss_of
+from tests.tiny import save_model
 
 WORDS = {"wet": "river", "dry": "homework"}
 SEVERAL = {"wet": ["river bank", "river"], "dry": "turn your homework"}
@@ -278,9 +279,7 @@ def test_a_left_to_right_model_is_asked_for_the_likelihood_of_each_word(tmp_path
     shape = CausalTransformerConfig(layers=2, hidden=16, heads=2, max_positions=64, init=0.5)
     network = Network.build(shape, [CausalLMConfig()], tokenizer.size, seed=3)
     heads = [CausalLMConfig()]
-    save_bundle(
-        tmp_path, network=network, objective_configs=heads, tokenizer=tokenizer, recipe=None, lineage={}, card="# gpt"
-    )
+    save_model(tmp_path, network, tokenizer, heads)
     model = lv.load(tmp_path, device="cpu")
     network.eval()
     words = {"wet": "wet", "dry": "dry river"}

@@ -366,15 +366,8 @@ class Dataset(Generic[Example]):
         return " · ".join([f"{self.source}: {len(self):,} examples", self.columns, *self.notes]).rstrip(" ·")
 
 
-MISSING_VALUES = frozenset({"NaN", "nan", "<NA>", "NaT"})
-"""How NumPy and pandas write a value that is missing: a cell of this is neither text nor label."""
 OTHER_TYPE = "larvatus: a value of type"
 """Key of the record that a value in memory becomes which no table can hold: bytes, an object."""
-
-
-def type_name(value: Any) -> str:
-    """Type of a cell, for messages; of a value in memory that no table can hold, its own."""
-    return str(value[OTHER_TYPE]) if isinstance(value, dict) and OTHER_TYPE in value else type(value).__name__
 
 
 def nul_in(row: Row) -> str | None:

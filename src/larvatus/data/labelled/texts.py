@@ -25,7 +25,6 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.problems import Problems, cause, fault
 from larvatus.data.labelled.records import (
-    MISSING_VALUES,
     OTHER_TYPE,
     Dataset,
     Kind,
@@ -36,7 +35,6 @@ from larvatus.data.labelled.records import (
     TextExample,
     in_order,
     source_name,
-    type_name,
 )
 from larvatus.data.labelled.tables import (
     ENDINGS,
@@ -139,8 +137,8 @@ def read_texts(
         tables.append((table, chosen))
         for place, row in table.rows:
             try:
-                text = _present(cell_text(row, chosen.text), chosen.text)
-                pair = None if chosen.pair is None else _present(cell_text(row, chosen.pair), chosen.pair)
+                text = present_text(row, chosen.text)
+                pair = None if chosen.pair is None else present_text(row, chosen.pair)
             except BadCell as bad:
                 fault(problems, bad.kind, place, str(bad))
                 continue
@@ -159,12 +157,21 @@ def read_texts(
     return Dataset(tuple(examples), source, f"read as: {read_as}", seen)
 
 
+MISSING_VALUES = frozenset({"NaN", "nan", "<NA>", "NaT"})
+"""How NumPy and pandas write a value that is missing: a cell of this is neither text nor label."""
+
+
 class BadCell(Exception):
     """A cell that is no text: the kind it is counted under, and what to say."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+def type_name(value: Any) -> str:
+    """Type of a cell, for messages; of a value in memory that no table can hold, its own."""
+    return str(value[OTHER_TYPE]) if isinstance(value, dict) and OTHER_TYPE in value else type(value).__name__
 
 
 def cell_text(row: Row, column: str) -> str:
@@ -188,7 +195,10 @@ def cell_text(row: Row, column: str) -> str:
 
 def present_text(row: Row, column: str) -> str:
     """The text of a cell that is no missing value either."""
-    return _present(cell_text(row, column), column)
+    text = cell_text(row, column)
+    if text.strip() in MISSING_VALUES:
+        raise BadCell("empty text", f"{column} is {text.strip()}, a missing value; drop the row, or give it a text")
+    return text
 
 
 def several_texts(row: Row, column: str) -> list[str]:
@@ -199,13 +209,6 @@ def several_texts(row: Row, column: str) -> list[str]:
     if isinstance(value, list):
         return [present_text({f"{column}[{number}]": text}, f"{column}[{number}]") for number, text in enumerate(value)]
     return [present_text(row, column)]
-
-
-def _present(text: str, column: str) -> str:
-    """The text, unless it is how a missing value is written."""
-    if text.strip() in MISSING_VALUES:
-        raise BadCell("empty text", f"{column} is {text.strip()}, a missing value; drop the row, or give it a text")
-    return text
 
 
 class _Held(NamedTuple):

@@ -31,23 +31,10 @@ from larvatus.data.text import tokenizer_files as files
 from larvatus.data.text.align import Alignment, align, align_spans
 from larvatus.data.text.boundaries import Style, WordStarts, byte_alphabet, rewritten_characters, word_starts
 from larvatus.data.text.template import Template, tokenizer_template
-from larvatus.data.text.tokenizer_files import arrays_of, cutting_copy, refuse_panic, run_library
+from larvatus.data.text.tokenizer_files import SpecialTokens, arrays_of, cutting_copy, refuse_panic, run_library
 from larvatus.data.text.words import segment_words
 
 _BYTES = byte_alphabet()
-Encoding = Alignment
-"""What `Tokenizer.encode` gives: the tokens of a text with their characters and words."""
-
-
-@dataclass(frozen=True)
-class SpecialTokens:
-    """The tokens with a meaning of their own; an empty name where a vocabulary has none."""
-
-    cls: str = "[CLS]"
-    sep: str = "[SEP]"
-    mask: str = "[MASK]"
-    pad: str = "[PAD]"
-    unk: str = "[UNK]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +124,7 @@ class Tokenizer:
         traits = files.read_traits(library, config or {}, name)
         return cls(
             library=library,
-            special=SpecialTokens(**traits.special),
+            special=traits.special,
             kind=traits.kind,
             lowercase=traits.lowercase,
             style=traits.style,
@@ -153,7 +140,7 @@ class Tokenizer:
         """
         with locked(Path(directory), nested=True):
             stored = files.StoredTokenizer(self.library, self.config, self.counts)
-            files.write(Path(directory), stored, special=vars(self.special))
+            files.write(Path(directory), stored, special=self.special)
 
     # ── the vocabulary
 
@@ -309,7 +296,8 @@ class Tokenizer:
             tables = self.word_start_tables
             starts = tables.starts(ids, (ends - lengths)[lengths > 0])
             doubtful = np.concatenate([[0], np.cumsum(tables.unsure[ids])])
-            rewritten = np.asarray([not text.isascii() and self._rewrites(text) for text in texts], dtype=np.bool_)
+            other = self._rewritten
+            rewritten = np.asarray([bool(other and not text.isascii() and other.search(text)) for text in texts], bool)
             unsure = np.flatnonzero((doubtful[ends] > doubtful[ends - lengths]) | (rewritten & (lengths > 0)))
         exact = self.encode_many([texts[index] for index in unsure.tolist()])
         for index, alignment in zip(unsure.tolist(), exact, strict=True):
@@ -390,11 +378,8 @@ class Tokenizer:
         assert self.style is not None
         return word_starts(self.tokens, self.style, unknown=self.id(self.special.unk))
 
-    def _rewrites(self, text: str) -> bool:
-        return self._disturbing is not None and self._disturbing.search(text) is not None
-
     @cached_property
-    def _disturbing(self) -> Any:
+    def _rewritten(self) -> Any:
         """A pattern of the characters whose normal form would be other words."""
         return None if self.library.normalizer is None else rewritten_characters(self.library.normalizer.normalize_str)
 

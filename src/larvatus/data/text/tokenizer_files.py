@@ -8,7 +8,7 @@ ids. `run_library` calls the `tokenizers` library and reports bad texts as our e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ LARGEST = 256 * 2**20
 """Bytes of the largest `tokenizer.json` that is read; XLM-R's has 9 MB."""
 
 COUNTS = "unigram_counts.json"
-ROLES = ("cls", "sep", "mask", "pad", "unk")
 WELL_KNOWN = {
     "cls": ("[CLS]", "<s>", "<cls>"),
     "sep": ("[SEP]", "</s>", "<sep>"),
@@ -43,6 +42,17 @@ WELL_KNOWN = {
 }
 _CODE = ("auto_map", "custom_pipelines", "trust_remote_code")
 """Settings by which a config names Python code: dropped, never followed."""
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The tokens with a meaning of their own; an empty name where a vocabulary has none."""
+
+    cls: str = "[CLS]"
+    sep: str = "[SEP]"
+    mask: str = "[MASK]"
+    pad: str = "[PAD]"
+    unk: str = "[UNK]"
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class TokenizerTraits:
     kind: str
     lowercase: bool
     style: Style | None
-    special: dict[str, str]
+    special: SpecialTokens
 
 
 def read(path: Path) -> StoredTokenizer:
@@ -152,17 +162,17 @@ def read_traits(library: tokenizers.Tokenizer, config: dict[str, Any], name: str
     kind = kinds.get(model["type"], "byte-bpe" if "ByteLevel" in parts else "bpe")
     kind = "characters" if _is_character_model(model, parts) else kind
     special = {}
-    for role in ROLES:
+    for role, customary in WELL_KNOWN.items():
         given = config.get(f"{role}_token")
         given = given.get("content") if isinstance(given, dict) else given
         if given is not None and (not isinstance(given, str) or library.token_to_id(given) is None):
             raise ArtefactError(
                 f"{name}: {role}_token {given!r} is not in the vocabulary; correct tokenizer_config.json"
             )
-        customary = [token for token in WELL_KNOWN[role] if library.token_to_id(token) is not None]
-        special[role] = given or (customary[0] if customary else "")
+        known = (token for token in customary if library.token_to_id(token) is not None)
+        special[role] = given or next(known, "")
     special["unk"] = special["unk"] or _unknown(model)
-    return TokenizerTraits(kind, _lowercases(settings.get("normalizer")), style, special)
+    return TokenizerTraits(kind, _lowercases(settings.get("normalizer")), style, SpecialTokens(**special))
 
 
 def _unknown(model: dict[str, Any]) -> str:
@@ -210,13 +220,13 @@ WRITTEN = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", COUNTS)
 """Files that `write` may make, whatever stood there."""
 
 
-def write(directory: Path, stored: StoredTokenizer, *, special: Mapping[str, str]) -> None:
-    """All files of a tokenizer, each whole or absent; `special` names its special tokens by their role."""
+def write(directory: Path, stored: StoredTokenizer, *, special: SpecialTokens) -> None:
+    """All files of a tokenizer, each whole or absent."""
     with saying_what_is_full(directory):
         directory.mkdir(parents=True, exist_ok=True)
     library, counts = stored.library, stored.counts
     write_text(directory / "tokenizer.json", library.to_str())
-    roles = {f"{role}_token": name for role, name in special.items() if name}
+    roles = {f"{role}_token": name for role, name in vars(special).items() if name}
     config = {"tokenizer_class": "PreTrainedTokenizerFast"} | stored.config | roles
     write_json(directory / "tokenizer_config.json", config)
     if isinstance(library.model, models.WordPiece):

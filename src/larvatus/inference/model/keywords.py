@@ -21,16 +21,10 @@ class ModelEmbedKeywords(TypedDict, total=False):
     standardise: str | Standardiser | None
 
 
-class ModelVectorsKeywords(TypedDict, total=False):
+class ModelVectorsKeywords(ModelEmbedKeywords, total=False):
     unit: Literal["token", "word", "span", "sentence", "document"]
     layers: str | int | Sequence[float]
     pool: Literal["mean", "sum", "max", "first", "last", "cls"]
-    normalise: bool
-    overlap: int | None
-    precision: Literal["fp32", "bf16"]
-    projected: bool
-    tokens: int | None
-    standardise: str | Standardiser | None
     spans: Spans | Sequence[Spans] | None
 
 

@@ -10,35 +10,29 @@ transfer("runs/xnli-en", "xnli/dev-*.tsv.xz", source="en").zero_shot
 from __future__ import annotations
 
 import dataclasses
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from larvatus.core.errors import UsageError
-from larvatus.core.settings import Settings
-from larvatus.core.tables import Table, render_text
-from larvatus.core.tabular import ResultList, Tabular, data_frame
-from larvatus.data.corpus import BuildOptions
-from larvatus.data.corpus import Corpus as Shards
-from larvatus.data.corpus.mixture import language_rows
+from larvatus.core.tabular import ResultList, Tabular
 from larvatus.data.labelled.glue import TASKS, GlueTask, glue_task, read_glue
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.records import Dataset
 from larvatus.data.text.sentences import is_language
-from larvatus.evaluation.compare.languages import evaluate_text, open_text
 from larvatus.evaluation.compare.transfer import ByLanguage, TransferResult, files_by_language, source_language
 from larvatus.evaluation.vectors.evaluate import VectorKind
 from larvatus.evaluation.vectors.results import VectorEvaluation
 from larvatus.inference.model import Model
-from larvatus.interfaces.api.evaluation_claims import changed_reading, task_claims, text_claims
+from larvatus.interfaces.api.evaluation_claims import task_claims
 from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
+from larvatus.interfaces.api.text_evaluation import HeldOutSettings, TextScores, score_text
 from larvatus.interfaces.api.vector_evaluation import evaluate_model_vectors
-from larvatus.interfaces.settings import Corpus, TextSettings, loaded_model, read_settings, text_given
-from larvatus.models.bundle.claims import Claim, claim_dicts
+from larvatus.interfaces.settings import Corpus, TextSettings, loaded_model, read_settings
+from larvatus.models.bundle.claims import claim_dicts
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.models.nn.layer_mix import LearnedMix
@@ -48,32 +42,9 @@ from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import AnyTask, get_task, parse_file_options, task_of
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.validation import check_metric
-from larvatus.training.engine.settings import BUDGETS, Runtime
-from larvatus.training.pretraining.evaluation import HeldOutScores, perplexity
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import EvaluateKeywords, EvaluateTextKeywords, EvaluateVectorsKeywords
-
-
-class HeldOutSettings(Settings):
-    """How much validation text is read."""
-
-    tokens: Annotated[int, BUDGETS["tokens"]] = 1_048_576
-    """Most tokens to read in all, shared equally between languages."""
-
-
-COLUMNS = {
-    "language": "{}",
-    "tokens": "{:,}",
-    "hidden": "{:,}",
-    "loss": "{:.3f}",
-    "perplexity": "{:,.1f}",
-    "accuracy": "{:.1%}",
-    "unigram_loss": "{:.3f}",
-    "unigram_accuracy": "{:.1%}",
-    "fertility": "{:.2f}",
-}
-"""Scores of held-out text, and how they are written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,40 +75,6 @@ class TaskScores(Tabular):
         """A row for each metric; next to another model, with its score, the difference and p."""
         rows = self.evaluation.to_dicts() if self.comparison is None else self.comparison.to_dicts()
         return rows if self.task is None else [{"task": self.name, **row} for row in rows]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TextScores(Tabular):
-    """A model on held-out text."""
-
-    held_out: HeldOutScores
-    by_language: Mapping[str, HeldOutScores]
-    fertility: Mapping[str, float]
-    """Tokens of a word, by language; of all under ``all``."""
-    skipped: Mapping[str, int]
-    """What could not be read, by reason."""
-    claims: tuple[Claim, ...] = ()
-    """The scores as a model card takes them over: with data, settings and versions."""
-
-    def __str__(self) -> str:
-        rows = self.rows(each=len(self.by_language) > 1)
-        cells = tuple(tuple(form.format(row[name]) for name, form in COLUMNS.items()) for row in rows)
-        return render_text([Table(tuple(name.replace("_", " ") for name in COLUMNS), cells)])
-
-    def rows(self, *, each: bool = False) -> list[dict[str, Any]]:
-        """A row for each language where `each`, then one for all."""
-        parts = self.by_language if each else {}
-        rows = [*parts.items(), ("all", self.held_out)]
-        return [_row(name, part, self.fertility[name]) for name, part in rows]
-
-    def to_dicts(self, *, each: bool = False) -> list[dict[str, Any]]:
-        """What `--json` prints: the rows, and the claims in the one for all."""
-        *parts, whole = self.rows(each=each)
-        return [*parts, {**whole, "claims": claim_dicts(self.claims)} if self.claims else whole]
-
-    def to_pandas(self, *, each: bool = False) -> Any:
-        """The rows as a `pandas.DataFrame`, without claims; pandas must be installed."""
-        return data_frame(self.rows(each=each))
 
 
 @overload
@@ -310,46 +247,6 @@ def named_after(model: Path) -> GlueTask:
         raise UsageError(
             f"{model} is not named after a task of GLUE ({', '.join(TASKS)}); name its task: --task NAME"
         ) from unknown
-
-
-def score_text(bundle: Bundle, corpus: Corpus, reading: TextSettings, *, device: str, tokens: int) -> TextScores:
-    """Score a model on validation text: up to `tokens` tokens in all, shared equally between languages."""
-    runtime = Runtime.here(device=device, compile=False)
-    options = BuildOptions(language=reading.language, sentences=reading.sentences, reading=reading.reading())
-    text = text_given(corpus)
-    with tempfile.TemporaryDirectory() as folder:
-        shards = open_text(text, bundle.tokenizer, Path(folder) / "corpus", options)
-        held_out = evaluate_text(bundle, shards, runtime=runtime, tokens=tokens)
-        how = {"tokens": tokens, "reading": changed_reading(reading)}
-        claims = text_claims(bundle, text, shards, held_out, how=how, runtime=runtime)
-        return dataclasses.replace(_text_scores(held_out, shards), claims=claims)
-
-
-def _text_scores(held_out: HeldOutScores, shards: Shards) -> TextScores:
-    manifest = shards.manifest
-    fertility = {row.language: row.fertility for row in language_rows(manifest.languages, 1.0)}
-    alone: Sequence[str] = list(manifest.languages) if len(shards.languages) == 1 else ()
-    return TextScores(
-        held_out=held_out,
-        by_language=held_out.languages or dict.fromkeys(alone, held_out),
-        fertility={**fertility, "all": manifest.counts.tokens / max(1, manifest.counts.words)},
-        skipped=manifest.skipped,
-    )
-
-
-def _row(language: str, result: HeldOutScores, fertility: float) -> dict[str, Any]:
-    score = result.scores[result.words]
-    return {
-        "language": language,
-        "tokens": result.tokens,
-        "hidden": score.count,
-        "loss": score.loss,
-        "perplexity": perplexity(score.loss),
-        "accuracy": score.accuracy,
-        "unigram_loss": result.guess_loss,
-        "unigram_accuracy": result.guess_accuracy,
-        "fertility": fertility,
-    }
 
 
 def transfer(

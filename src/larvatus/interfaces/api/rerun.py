@@ -39,7 +39,7 @@ from larvatus.evaluation.cards.request import ChangedData, MissingData, NotRerun
 from larvatus.evaluation.suite.part import SuitePart
 from larvatus.evaluation.suite.suites import get_suite
 from larvatus.interfaces.api.auditing_bias import MOST_PAIRS, PERMUTATIONS, SAMPLES, audit_bias
-from larvatus.interfaces.api.evaluating import score_examples, score_glue, score_text
+from larvatus.interfaces.api.evaluating import score_examples, score_glue
 from larvatus.interfaces.api.leaks import (
     LeakInputs,
     LeakSettings,
@@ -48,6 +48,7 @@ from larvatus.interfaces.api.leaks import (
 )
 from larvatus.interfaces.api.suite import evaluate_suite
 from larvatus.interfaces.api.task_settings import EvaluationSettings
+from larvatus.interfaces.api.text_evaluation import score_text
 from larvatus.interfaces.api.toxicity import Top, audit_toxicity
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.bundle.claims import Claim, PowerDraw, energy_claims, size_claims

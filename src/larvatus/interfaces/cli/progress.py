@@ -116,6 +116,17 @@ class ProgressReporter:
             print(line, file=sys.stderr)
 
 
+@contextmanager
+def reading_text(unit: str) -> Iterator[tuple[ProgressReporter, Skipped]]:
+    """Progress while text is read, and a count of what is skipped, which is printed afterwards."""
+    from larvatus.data.text.documents import Skipped
+
+    skipped = Skipped()
+    with ProgressReporter(unit) as progress:
+        yield progress, skipped
+    report_skipped(skipped)
+
+
 def report_skipped(skipped: Skipped) -> None:
     """Print on standard error what was skipped while text was read, if anything."""
     if skipped.total or skipped.left:

@@ -7,16 +7,12 @@ larvatus evaluate runs/faq --vectors retrieval --data CISI.ALL --queries CISI.QR
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
-from larvatus.data.bulk.row_files import row_file
-from larvatus.inference.model.loading import LoadOptions
-from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.api.vector_evaluation import VectorEvaluationSettings, run_vector_evaluation
+from larvatus.interfaces.cli.example_evaluation import ExampleEvaluation, write_scores
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.interfaces.cli.tables import print_json, show_part, wide_console
 
@@ -34,22 +30,7 @@ class VectorFlags(VectorEvaluationSettings):
                 raise UsageError(f"--{name} is for vectors; say what they are measured by: --vectors sts --data FILE")
 
 
-class _Work(Protocol):
-    """What the command was given: `ExampleEvaluation`."""
-
-    @property
-    def request(self) -> Any: ...
-    @property
-    def machine(self) -> LoadOptions: ...
-    @property
-    def chosen(self) -> EvaluationSettings: ...
-    @property
-    def columns(self) -> Mapping[str, Any]: ...
-    @property
-    def out(self) -> Path | None: ...
-
-
-def measure_vectors(work: _Work, flags: VectorFlags) -> None:
+def measure_vectors(work: ExampleEvaluation, flags: VectorFlags) -> None:
     """Measure, then write the rows, or print a table or JSON."""
     request = work.request
     if len(request.models) != 1 or not request.data:
@@ -67,9 +48,7 @@ def measure_vectors(work: _Work, flags: VectorFlags) -> None:
             errors=request.errors,
             progress=progress,
         )
-    if work.out is not None:
-        with row_file(work.out) as write:
-            write(result.to_dict(), result.to_dicts())
+    write_scores(work.out, [(result.to_dict(), result.to_dicts())])
     if request.as_json:
         print_json(result.to_dict())
     else:

@@ -14,6 +14,8 @@ from msgspec import Struct
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import LarvatusError, printable
 
+WHOLE = ("sentence", "document")
+"""Units with one vector per text."""
 LONGEST_LINE = 500
 """Characters of a server's message in an error."""
 
@@ -104,7 +106,7 @@ class EmbedResult(Struct, frozen=True):
 
 
 AShape = TypeVar("AShape", bound=Struct)
-WHOLE: dict[str, type[Struct]] = {
+SHAPES: dict[str, type[Struct]] = {
     "similar": SimilarAnswer,
     "senses": SensesAnswer,
     "attention": AttentionAnswer,
@@ -127,6 +129,24 @@ def results_of(given: Any, count: int, address: str) -> list[Item]:
     if len(results) != count:
         raise wrong_answer(address, f"{len(results):,} results for {count:,} inputs")
     return results
+
+
+def only_result(items: list[Item]) -> Item:
+    """The result of the only input; raises if it failed."""
+    if "error" in items[0]:
+        raise refusal(items[0], 0, otherwise="the server could not read this input")
+    return items[0]
+
+
+def unit_vectors(item: Item, number: int, unit: str, address: str) -> Floats:
+    """Vectors of the units of text `number`; [D], or [layers + 1, D], of a whole text. Raises if the text failed."""
+    if "error" in item:
+        fault = refusal(item, 0, otherwise="the server could not read it")
+        raise ServerError(f"text {number}: {fault}", kind=fault.kind)
+    by_layer = vectors_of(item, address)
+    if unit in WHOLE and by_layer.shape[-2] != 1:
+        raise wrong_answer(address, f"{by_layer.shape[-2]:,} vectors of a {unit}")
+    return by_layer[..., 0, :] if unit in WHOLE else by_layer
 
 
 def vectors_of(item: Item, address: str) -> Floats:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.core.arrays import Floats
 from larvatus.core.errors import UsageError
 from larvatus.core.text_inputs import (
     CheckedInputs,
@@ -24,21 +23,19 @@ from larvatus.core.text_inputs import (
     checked_texts,
     checked_texts_or_words,
 )
-from larvatus.interfaces.client.answers import WHOLE as SHAPES
 from larvatus.interfaces.client.answers import (
+    SHAPES,
+    WHOLE,
     ModelsAnswer,
-    ServerError,
     converted,
-    refusal,
+    only_result,
     results_of,
-    vectors_of,
+    unit_vectors,
     wrong_answer,
 )
 from larvatus.interfaces.client.connections import Connections
 
 Words = Sequence[str]
-WHOLE = ("sentence", "document")
-"""Units with one vector per text."""
 
 
 class Client:
@@ -138,11 +135,12 @@ class Client:
         options = {"layers": layers, "pool": pool, "normalise": normalise, "standardise": standardise}
         listed, single = checked_texts_or_words(texts)
         items = self._ask("embed", listed, {"model": model, "unit": unit, **options})
-        arrays = [self._array(item, number, unit) for number, item in enumerate(items, start=1)]
+        address = self._connections.address
+        arrays = [unit_vectors(item, number, unit, address) for number, item in enumerate(items, start=1)]
         if single:
             return arrays[0]
         if unit in WHOLE and len({array.shape for array in arrays}) > 1:
-            raise wrong_answer(self._connections.address, "vectors of several sizes")
+            raise wrong_answer(address, "vectors of several sizes")
         return np.stack(arrays) if unit in WHOLE else arrays
 
     def similar(
@@ -258,7 +256,7 @@ class Client:
         listed = [{"question": question, "passage": passage} for question, passage in pairs]
         given = self._whole("answer", {"questions": listed, "model": model, "top": top})
         items = results_of(given, len(listed), self._connections.address)
-        return _alone(items) if alone else items
+        return only_result(items) if alone else items
 
     def rerank(
         self, query: str, passages: Iterable[str], *, model: str | None = None, top: int | None = None
@@ -350,7 +348,7 @@ class Client:
         body = {"query": listed, "index": index, "top": top, "hybrid": hybrid, "bm25": bm25, "where": where}
         patterns = [paths] if isinstance(paths, str) else None if paths is None else list(paths)
         items = results_of(self._whole("search", {**body, "paths": patterns}), len(listed), self._connections.address)
-        return _alone(items) if single else items
+        return only_result(items) if single else items
 
     def ask(self, route: str, **body: Any) -> dict[str, Any]:
         """Send a request to any route of the server; its `/docs` lists them.
@@ -397,20 +395,4 @@ class Client:
     def _each(self, route: str, texts: CheckedTexts | CheckedInputs, **options: Any) -> Any:
         listed, single = texts
         items = self._ask(route, listed, options)
-        return _alone(items) if single else items
-
-    def _array(self, item: dict[str, Any], number: int, unit: str) -> Floats:
-        if "error" in item:
-            fault = refusal(item, 0, otherwise="the server could not read it")
-            raise ServerError(f"text {number}: {fault}", kind=fault.kind)
-        by_layer = vectors_of(item, self._connections.address)
-        if unit in WHOLE and by_layer.shape[-2] != 1:
-            raise wrong_answer(self._connections.address, f"{by_layer.shape[-2]:,} vectors of a {unit}")
-        return by_layer[..., 0, :] if unit in WHOLE else by_layer
-
-
-def _alone(items: list[dict[str, Any]]) -> dict[str, Any]:
-    """The result of the only input; raises if it failed."""
-    if "error" in items[0]:
-        raise refusal(items[0], 0, otherwise="the server could not read this input")
-    return items[0]
+        return only_result(items) if single else items

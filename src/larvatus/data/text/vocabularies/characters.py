@@ -37,7 +37,7 @@ from larvatus.core.ranges import Count, Size
 from larvatus.core.settings import Settings
 from larvatus.data.text.boundaries import byte_alphabet
 from larvatus.data.text.template import Template
-from larvatus.data.text.tokenizer import SpecialTokens
+from larvatus.data.text.tokenizer_files import SpecialTokens
 from larvatus.data.text.vocabularies.kind import SpecialLayout, VocabularyKind, Words, bert_normalizer
 
 BEGIN, PAD, END, UNKNOWN = range(4)

@@ -17,7 +17,7 @@ from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError
 from larvatus.data.text.counting import count_ids
 from larvatus.data.text.template import Template
-from larvatus.data.text.tokenizer import SpecialTokens
+from larvatus.data.text.tokenizer_files import SpecialTokens
 
 Words = Sequence[tuple[str, int]]
 """Words of the training text with their counts."""

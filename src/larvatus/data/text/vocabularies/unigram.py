@@ -31,7 +31,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.text.counting import covered_characters
 from larvatus.data.text.special_tokens import sentinel_name
 from larvatus.data.text.template import Template
-from larvatus.data.text.tokenizer import SpecialTokens
+from larvatus.data.text.tokenizer_files import SpecialTokens
 from larvatus.data.text.vocabularies.kind import (
     PLAIN_CLASS,
     ROBERTA,

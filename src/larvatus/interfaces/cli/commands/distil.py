@@ -12,13 +12,12 @@ from typing import Annotated
 import typer
 
 from larvatus.core.errors import printable
-from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import load
 from larvatus.inference.vectors.distil import DistilOptions
 from larvatus.interfaces.api.distilling import run_static_distillation
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Device, ModelName, Overwrite, Reading
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
+from larvatus.interfaces.cli.progress import Quiet, hint, reading_text
 
 app = typer.Typer(
     help="Make a small static model from a sentence encoder: one vector for each token.", no_args_is_help=True
@@ -46,12 +45,11 @@ def static(
     quiet: Quiet = False,
 ) -> None:
     """One vector for each token from the teacher's outputs, PCA and SIF weights; a text is the mean of its tokens."""
-    teacher, skipped = load(model, device=device), Skipped()
-    with ProgressReporter("tokens") as progress:
+    teacher = load(model, device=device)
+    with reading_text("tokens") as (progress, skipped):
         made = run_static_distillation(
             teacher, chosen, reading, out=out, corpus=corpus, overwrite=overwrite, progress=progress, skipped=skipped
         )
-    report_skipped(skipped)
     text = f", weighted by {made.counted:,} tokens of text" if made.counted else ""
     kept = f"{made.rows_VD.shape[1]} dimensions ({made.variance:.1%} of the variance)"
     print(f"{printable(str(out))}: {made.tokens:,} tokens, {kept}{text}")

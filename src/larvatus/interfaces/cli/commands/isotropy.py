@@ -17,7 +17,6 @@ from rich.console import Console
 from larvatus.core.errors import printable
 from larvatus.core.outputs import check_outputs
 from larvatus.core.tables import Column, Table
-from larvatus.data.text.readers import Skipped
 from larvatus.inference.interpret.frequency import FrequencyEffect
 from larvatus.inference.interpret.isotropy import Isotropy, IsotropyOptions, IsotropyReport, draw_isotropy
 from larvatus.inference.model import load
@@ -34,7 +33,7 @@ from larvatus.interfaces.cli.options import (
     Standardise,
     check_plot,
 )
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
+from larvatus.interfaces.cli.progress import Quiet, hint, reading_text
 from larvatus.interfaces.cli.tables import show_part
 
 app = typer.Typer(
@@ -90,12 +89,11 @@ def fit(
 ) -> None:
     """Mean and spread of every dimension over a corpus, of all layers at once, saved with the model."""
     loaded = load(model, device=device)
-    path, unit, skipped = standardiser_file(loaded, name, out), chosen.unit, Skipped()
-    with ProgressReporter(f"{unit}s") as progress:
+    path, unit = standardiser_file(loaded, name, out), chosen.unit
+    with reading_text(f"{unit}s") as (progress, skipped):
         fitted = run_standardiser_fit(
             loaded, corpus, chosen, reading, path=path, overwrite=overwrite, progress=progress, skipped=skipped
         )
-    report_skipped(skipped)
     layers, size = fitted.mean.shape
     if as_json:
         summary = {"path": str(path), "name": fitted.name, "unit": unit, "pool": chosen.pool, "count": fitted.count}
@@ -126,12 +124,10 @@ def show(
     check_plot(plot)
     check_outputs(plot, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
-    skipped = Skipped()
-    with ProgressReporter("words") as progress:
+    with reading_text("words") as (progress, skipped):
         report = run_isotropy(
             loaded, corpus, chosen, reading, standardise=standardise, progress=progress, skipped=skipped
         )
-    report_skipped(skipped)
     if plot is not None:
         draw_isotropy(report, plot, title=model)
     if as_json:

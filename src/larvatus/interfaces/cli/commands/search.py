@@ -23,7 +23,6 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.regular_files import is_there
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.labelled.retrieval_sets import read_collection
-from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.retrieval import evaluate_retrieval, index_collection
 from larvatus.inference.search.build import BuildRun, BuildSummary, IndexContents
 from larvatus.inference.search.generation import NAME, read_manifest
@@ -33,7 +32,7 @@ from larvatus.inference.search.results import SearchResults
 from larvatus.interfaces.api.searching import DocumentSettings, SearchSettings, run_document_indexing, run_search
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MODEL_HELP, READING, Bulk, Json, Machine, Overwrite
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
+from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, reading_text
 from larvatus.interfaces.cli.tables import show_part
 from larvatus.models.bundle.model_names import model_or_packaged
 
@@ -78,11 +77,9 @@ def build(
     """Index the passages of documents. Again with the same --out, only new and changed text is read."""
     options = reading.build_options(passages, vectors)
     loaded = machine.load(model or _model_of(out, overwrite=overwrite))
-    skipped = Skipped()
-    with ProgressReporter("vectors") as progress:
+    with reading_text("vectors") as (progress, skipped):
         run = BuildRun(overwrite=overwrite, progress=progress, skipped=skipped)
         summary = run_document_indexing(loaded, documents, options, bulk, out=out, run=run)
-    report_skipped(skipped)
     if as_json:
         print(json.dumps(msgspec.to_builtins(summary), ensure_ascii=False, indent=2))
     else:

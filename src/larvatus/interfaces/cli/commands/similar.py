@@ -26,7 +26,6 @@ from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import check_row_file, row_file
-from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.compare.word_similarity import SimilarityOptions, evaluate_scws, evaluate_wic
 from larvatus.inference.model import Model, load
 from larvatus.inference.search.search import SearchOptions, open_source, search
@@ -36,7 +35,7 @@ from larvatus.interfaces.api.vectors import ALL, IndexRequest, VectorSettings, r
 from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import TOP, Panel, from_structs
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Reading
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
+from larvatus.interfaces.cli.progress import Quiet, hint, reading_text
 from larvatus.interfaces.cli.tables import print_json, show_part
 
 
@@ -126,17 +125,8 @@ def _written(out: Path | None, record: Row, rows: Sequence[Row]) -> bool:
 def _show_nearest(
     loaded: Model, marked: WordInstance, query: QuerySettings, asked: SearchOptions, *, as_json: bool
 ) -> None:
-    skipped = Skipped()
-    with ProgressReporter("instances") as progress:
-        nearest = search(
-            loaded,
-            marked,
-            open_source(query.where),
-            asked,
-            progress=progress,
-            skipped=skipped,
-        )
-    report_skipped(skipped)
+    with reading_text("instances") as (progress, skipped):
+        nearest = search(loaded, marked, open_source(query.where), asked, progress=progress, skipped=skipped)
     if _written(query.out, nearest.to_dict(), nearest.to_dicts()):
         return
     if as_json:
@@ -163,10 +153,8 @@ def index(
 ) -> None:
     """Vectors of a word's instances in a corpus, or of all words, to be searched with --in DIR."""
     request = IndexRequest(words=_wanted(word, words), vectors=vectors, reading=reading, resume=resume)
-    skipped = Skipped()
-    with ProgressReporter("instances") as progress:
+    with reading_text("instances") as (progress, skipped):
         built = run_index_build(model, corpus, request, out=out, device=device, progress=progress, skipped=skipped)
-    report_skipped(skipped)
     if as_json:
         print_json({"path": str(out), **msgspec.to_builtins(built)})
     else:
