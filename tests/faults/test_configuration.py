@@ -255,8 +255,8 @@ KNOWN_FLAGS = {
                 "--verbaliser"
             ),
             "rerank": (
-                "--dense --dropout --header --label --loss --mix --no-header --no-mix --no-quoting --pair --pool "
-                "--quoting --text"
+                "--dense --dropout --header --label --loss --mine --mine-among --mine-margin --mine-model --mine-skip "
+                "--mined --mix --no-header --no-mix --no-quoting --pair --pool --quoting --text"
             ),
             "write": (
                 "--header --label-word --max-tokens --no-header --no-quoting --pair --prefix --quoting --target --text"

@@ -73,6 +73,17 @@ def test_embedding_is_the_unit_mean_of_rows(static: lv.Model) -> None:
     assert static.vectors(long, unit="document").windows == 1
 
 
+def test_the_matrix_has_a_row_for_each_text_whatever_the_chunks(
+    static: lv.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [*TEXTS, ["the", "river"], "", *TEXTS]
+    one_by_one = np.stack([vectors.array for vectors in static.vectors(texts, unit="sentence")])
+    assert np.array_equal(static.embed(texts), one_by_one, equal_nan=True)
+    monkeypatch.setattr("larvatus.inference.vectors.vectors.TEXTS_AT_ONCE", 3)
+    assert np.allclose(static.embed(texts), one_by_one, atol=1e-6, equal_nan=True)
+    assert static.embed([]).shape == (0, one_by_one.shape[1])
+
+
 def test_the_general_way_through_an_encoder_gives_the_same(static: lv.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server takes it."""
     quick = static.embed([*TEXTS, ""])

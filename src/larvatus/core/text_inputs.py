@@ -74,9 +74,11 @@ def checked_texts(given: Any, name: str = "texts") -> CheckedTexts:
 
 def string_list(texts: Any) -> list[str]:
     """Several texts as a list of `str`; a list that is one already costs next to nothing."""
-    if type(texts) is list and set(map(type, texts)) <= {str}:
-        return texts
-    return checked_texts(texts).texts
+    return texts if _is_string_list(texts) else checked_texts(texts).texts
+
+
+def _is_string_list(given: Any) -> bool:
+    return type(given) is list and set(map(type, given)) <= {str}
 
 
 def checked_inputs(given: Any, name: str = "texts") -> CheckedInputs:
@@ -100,6 +102,8 @@ def checked_texts_or_words(given: Any, name: str = "texts") -> CheckedInputs:
     >>> checked_texts_or_words(["a text", ("two", "words")])
     CheckedInputs(inputs=['a text', ('two', 'words')], single=False)
     """
+    if _is_string_list(given):
+        return CheckedInputs(given, False)
     text = as_string(given)
     if text is not None:
         return CheckedInputs([text], True)

@@ -15,10 +15,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, NumericsError, UsageError
-from larvatus.inference.search import lexical
+from larvatus.inference.search import lexical, quantised
 from larvatus.inference.search.exact import Matches, nearest_vectors
 from larvatus.inference.search.fusion import fuse
 from larvatus.inference.search.graph import VectorGraph, write_graph
+from larvatus.inference.search.half_precision import half_products
 from larvatus.inference.search.lexical import K1, B, LexicalIndex, words_of, write_lexical
 from larvatus.inference.search.quantised import StoredVectors, VectorFormat, sign_bits, to_int8
 from larvatus.models.heads.reranking import RerankingConfig
@@ -139,6 +140,35 @@ def test_quantised_search_finds_nearly_what_exact_search_finds(kinds, recall, er
         assert_allclose(each.scores, exact[each.rows, q], atol=error)
 
 
+@pytest.mark.parametrize("size", [1, 70, 384])
+def test_products_of_half_precision_are_those_of_float64(size):
+    pytest.importorskip("numkong")
+    x, queries = vectors(60, size).astype(np.float16), vectors(7, size, seed=3)
+    exact = queries.astype(np.float64) @ x.astype(np.float64).T
+    assert_allclose(half_products(x, queries), exact, rtol=0, atol=3e-7)
+    rounded = queries.astype(np.float16).astype(np.float64) @ x.astype(np.float64).T
+    assert np.abs(rounded - exact).max() > 1e-5 or size == 1, "a query that is only rounded would pass too"
+
+
+def test_half_precision_is_searched_alike_with_and_without_the_library(monkeypatch):
+    pytest.importorskip("numkong")
+    monkeypatch.setattr(quantised, "FEWER_BITS", 70 * 96)
+    x = np.concatenate([vectors(), vectors()[:50]])  # the last 50 equal the first
+    stored, queries = StoredVectors(StoredVectors.encode(x, ["float16"]), ["float16"], 70), vectors(70, seed=1)
+    exact = queries.astype(np.float64) @ x.astype(np.float16).astype(np.float64).T
+    for allowed in (None, np.arange(450) % 3 > 0, np.arange(450) % 16 == 0):
+        by_library = nearest_vectors(stored, queries, top=9, candidates=9, allowed=allowed)
+        with monkeypatch.context() as without:
+            without.setattr(quantised, "has_half_products", lambda: False)
+            by_torch = nearest_vectors(stored, queries, top=9, candidates=9, allowed=allowed)
+        for scores, fast, slow in zip(exact, by_library, by_torch, strict=True):
+            assert_array_equal(fast.rows, slow.rows)
+            assert_array_equal(fast.scores, slow.scores)
+            kept = np.arange(450) if allowed is None else np.flatnonzero(allowed)
+            best = kept[np.lexsort((kept, -scores[kept].round(12)))][:9]
+            assert_array_equal(fast.rows, best)
+
+
 def test_formats_that_make_no_sense_are_refused():
     assert VectorFormat(dtype="binary").kinds == ("binary", "int8")
     assert VectorFormat(dtype="binary", rescore="none").kinds == ("binary",)
@@ -165,6 +195,16 @@ def test_a_graph_finds_nearly_all_neighbours(tmp_path, kind):
     (tmp_path / "graph.usearch").write_bytes(b"no graph")
     with pytest.raises(ArtefactError, match=r"graph.usearch cannot be read"):
         VectorGraph.open(tmp_path, stored)
+
+
+def test_one_thread_always_builds_the_same_graph(tmp_path):
+    pytest.importorskip("usearch")
+    stored = StoredVectors(StoredVectors.encode(vectors(), ["float16"]), ["float16"], 70)
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        write_graph(tmp_path / name, stored, threads=1)
+    first, second = ((tmp_path / name / "graph.usearch").read_bytes() for name in ("first", "second"))
+    assert first == second
 
 
 @pytest.fixture(scope="module")

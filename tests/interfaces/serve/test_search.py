@@ -18,6 +18,7 @@ from larvatus.interfaces.serve.operations.registry import OPERATIONS
 from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
+from larvatus.models.heads.reranking import RerankingConfig
 from tests.interfaces.serve.models import save_models
 from tests.interfaces.serve.running import Running
 
@@ -42,6 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def models(folder: Path, tiny_model: Any, save_tiny: Any) -> dict[str, Model]:
     saved = save_models(folder, tiny_model, save_tiny, "plain", "classify")
+    heads = (RerankingConfig(),)
+    saved["ranker"] = save_tiny(folder / "ranker", tiny_model(seed=5, objectives=heads), heads)
     return {name: lv.load(directory, device="cpu") for name, directory in saved.items()}
 
 
@@ -100,6 +103,35 @@ def test_the_server_finds_what_the_library_finds(client: Client, indexes: Any, s
     assert served["index"] == "everything"
 
 
+@pytest.mark.parametrize(
+    "settings", [{"top": 2}, {"candidates": 3}, {"bm25": True}, {"where": {"year": 2000}}], ids=str
+)
+def test_a_served_model_reranks_as_the_library_does(
+    client: Client, models: Any, indexes: Any, settings: dict[str, Any]
+) -> None:
+    direct = indexes["everything"].search(QUERY, rerank=models["ranker"], **settings)
+    served = client.search(QUERY, rerank="ranker", **settings)
+    assert places(served["hits"]) == places(direct.to_dicts())
+    assert [hit["score"] for hit in served["hits"]] == pytest.approx([hit.score for hit in direct], abs=1e-4)
+    by_model = models["ranker"].rerank(QUERY, [hit.text for hit in direct])
+    assert [row.passage for row in by_model] == [hit["text"] for hit in served["hits"]]
+    assert len(client.search([QUERY, "homework"], rerank="ranker", **settings)) == 2
+
+
+def test_candidates_that_a_reranker_reads_count_as_tokens(models: Any, indexes: Any) -> None:
+    """Five passages of some ten tokens, each with the query."""
+    ranked = [models["plain"], models["ranker"]]
+    server = Server.of(ranked, ServeSettings(index=(str(indexes["everything"].path),), max_tokens=40, batch_tokens=16))
+    search = OPERATIONS["search"]
+    try:
+        assert server.answer_now(search, search.Body(query="river"))["results"][0]["hits"]
+        assert server.answer_now(search, search.Body(query="river", rerank="ranker", candidates=1, top=1))["results"]
+        with pytest.raises(lv.LarvatusError, match="tokens would be computed"):
+            server.answer_now(search, search.Body(query="river", rerank="ranker"))
+    finally:
+        server.close()
+
+
 def test_several_questions_to_a_named_index(client: Client, models: Any) -> None:
     several = client.search([QUERY, "homework"], index="notes", top=1)
     assert [each["query"] for each in several] == [QUERY, "homework"]
@@ -147,6 +179,9 @@ def test_models_list_their_indexes_and_only_they_search(client: Client, running:
         ({"query": QUERY, "hybrid": True, "bm25": True}, 422, "by words only"),
         ({"query": QUERY, "index": "notes", "hybrid": True}, 422, "has no words"),
         ({"query": "the river " * 20_000}, 422, "--max-tokens"),
+        ({"query": QUERY, "rerank": "rankre"}, 404, "there is no model 'rankre'; did you mean ranker"),
+        ({"query": QUERY, "rerank": "plain"}, 422, "plain cannot rerank: it is not fine-tuned for this task"),
+        ({"query": QUERY, "rerank": "ranker", "candidates": 0}, 422, "candidates"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_in_a_line(running: Running, body: Any, status: int, says: str) -> None:

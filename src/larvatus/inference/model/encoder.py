@@ -33,7 +33,7 @@ from larvatus.inference.vectors.plan import Spans, Text
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.similarity import Similarities, WordInstance, similarities, word_instance
 from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
-from larvatus.inference.vectors.vectors import embed_texts
+from larvatus.inference.vectors.vectors import embed_matrix, embed_texts
 from larvatus.models.loaded import LoadedModel
 
 if TYPE_CHECKING:
@@ -98,15 +98,18 @@ class EncoderModel(LoadedModel):
             >>> model.embed("the river", unit="span", spans=[(4, 9)]).shape
             (1, 16)
         """
-        listed, single = self._vectors(texts, unit=unit, layers=layers, pool=pool, spans=spans, **settings)
-        arrays = [vectors.array for vectors in listed]
-        if single:
-            return arrays[0]
-        if unit in PARTS:
-            return arrays
-        size = vector_size(self, embed_options(self, unit=unit, layers=layers, pool=pool))
-        empty = (0, self.encoder.depth + 1, size) if layers == "all" else (0, size)
-        return np.stack(arrays) if arrays else np.zeros(empty, np.float32)
+        if unit in PARTS or spans is not None:
+            listed, single = self._vectors(texts, unit=unit, layers=layers, pool=pool, spans=spans, **settings)
+            arrays = [vectors.array for vectors in listed]
+            return arrays[0] if single else arrays
+        inputs, single, options = self._checked(texts, unit=unit, layers=layers, pool=pool, **settings)
+        encoder, head = vector_encoder(self, options), vector_head(self, options)
+        matrix = embed_matrix(encoder, self.tokenizer, inputs, options, head=head)
+        warn_of_other_language(inputs, self.tokenizer)
+        if matrix is None:
+            size = vector_size(self, options)
+            return np.zeros((0, self.encoder.depth + 1, size) if layers == "all" else (0, size), np.float32)
+        return matrix[0] if single else matrix
 
     @overload
     def vectors(  # type: ignore[overload-overlap]  # a text is a sequence of texts
@@ -135,13 +138,19 @@ class EncoderModel(LoadedModel):
         listed, single = self._vectors(texts, **{"unit": "word", **settings})
         return listed[0] if single else ResultList(listed)
 
-    def _vectors(
-        self, texts: str | Sequence[Text], *, spans: Any = None, standardise: Any = None, **settings: Any
-    ) -> tuple[list[Vectors], bool]:
-        """Vectors of each text, and whether a single text was given."""
+    def _checked(
+        self, texts: str | Sequence[Text], *, standardise: Any = None, **settings: Any
+    ) -> tuple[Sequence[Text], bool, EmbedOptions]:
+        """The texts, whether a single one was given, and the options."""
         _check_names("embed", settings, EmbedOptions.__struct_fields__)
         options = embed_options(self, standardise=self.standardiser(standardise), **settings)
-        inputs, single = checked_texts_or_words(texts)
+        return *checked_texts_or_words(texts), options
+
+    def _vectors(
+        self, texts: str | Sequence[Text], *, spans: Any = None, **settings: Any
+    ) -> tuple[list[Vectors], bool]:
+        """Vectors of each text, and whether a single text was given."""
+        inputs, single, options = self._checked(texts, **settings)
         if single:
             spans = None if spans is None else [spans]
         encoder, head = vector_encoder(self, options), vector_head(self, options)

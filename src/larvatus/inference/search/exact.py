@@ -3,9 +3,10 @@
     for matches in nearest_vectors(stored, queries_QD, top=10):
         matches.rows, matches.scores        # best first
 
-For unit vectors the score is the cosine, x · q. A block of rows is scored by one matrix product in float32; the best of
-all blocks are scored again in float64 and sorted by score, equal ones by row. With two stored kinds (`quantised.py`),
-more candidates are taken from the first kind than are needed, and the second kind selects among them.
+For unit vectors the score is the cosine, x · q. A block of rows is scored by one matrix product in float32 (of half
+precision, by `half_precision.py`); the best of all blocks are scored again in float64 and sorted by score, equal ones
+by row. With two stored kinds (`quantised.py`), more candidates are taken from the first kind than are needed, and the
+second kind selects among them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import numpy as np
 from larvatus.core.arrays import Bools, Doubles, Floats, Ints
 from larvatus.inference.search.quantised import StoredVectors
 
-NUMBERS = 1 << 18
-"""Numbers of a block in float32: 1 MiB, which stay in the cache of most processors."""
 QUERIES = 64
 """Queries that are compared at once."""
 MOST_GATHERED = 0.125
@@ -78,8 +77,8 @@ def _best_rows(stored: StoredVectors, queries_QD: Floats, count: int, allowed: B
     if allowed is not None and allowed.sum() <= MOST_GATHERED * total:
         gathered, total = np.flatnonzero(allowed), int(allowed.sum())
     best = [_Best(count) for _ in queries_QD]
-    step = max(1, NUMBERS // stored.size)
-    buffer_BD = np.empty((min(step, total), stored.size), np.float32)
+    step = stored.block
+    buffer_BD = np.empty((min(step, total), stored.size), np.float32) if stored.in_float32 else None
     for low in range(0, total, step):
         rows = np.arange(low, min(low + step, total))
         block = slice(low, low + step) if gathered is None else gathered[rows]

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, overload
 
-from larvatus.core.arrays import Bools
+from larvatus.core.arrays import Bools, Ints
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.files import as_text
 from larvatus.core.ranges import Count
@@ -202,7 +202,7 @@ class Index:
         if rerank is not None:
             reranker = open_reranker(rerank, device=str(self.model.device))
             matches = [
-                rerank_matches(reranker, query, each, self._texts(each), top=options.top)
+                rerank_matches(reranker, query, each, self._texts(each.rows), top=options.top)
                 for query, each in zip(listed, matches, strict=True)
             ]
         results = [self._results(query, each, searched) for query, each in zip(listed, matches, strict=True)]
@@ -254,8 +254,16 @@ class Index:
             raise UsageError(f"{self.path} has no words for --hybrid and --bm25; build it again without --no-bm25")
         return self._words
 
-    def _texts(self, matches: Matches) -> list[str]:
-        return list(self._generation.passages["text"].take(matches.rows).to_pylist())
+    def some_texts(self, count: int) -> list[str]:
+        """The texts of at most `count` passages, at equal distances in the index.
+
+        Args:
+            count: How many.
+        """
+        return self._texts(list(range(0, len(self), max(1, -(-len(self) // count)))))
+
+    def _texts(self, rows: Sequence[int] | Ints) -> list[str]:
+        return list(self._generation.passages["text"].take(rows).to_pylist())
 
     def _results(self, query: str, matches: Matches, searched: int) -> SearchResults:
         generation = self._generation

@@ -23,6 +23,7 @@ from larvatus.core.arrays import Bits, Doubles, Floats, Ints, Records
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
+from larvatus.inference.search.half_precision import half_products, has_half_products
 
 Kind = Literal["float32", "float16", "int8", "binary"]
 Arrays = Mapping[str, Records]
@@ -31,6 +32,8 @@ ONE_THREAD = 32_768
 """Most numbers that torch converts with one thread (at::internal::GRAIN_SIZE)."""
 WORD = 64
 """Bits that are compared at once: rows of bits are filled up to whole words."""
+NUMBERS, FEWER_BITS = 1 << 18, 1 << 22
+"""Numbers of a block: in float32, 1 MiB, which stay in the cache of most processors; more of those read as stored."""
 
 
 class VectorFormat(Settings):
@@ -73,6 +76,17 @@ class StoredVectors:
     def __len__(self) -> int:
         return len(self.arrays[file_of(self.kinds[0])])
 
+    @property
+    def in_float32(self) -> bool:
+        """Whether numbers are multiplied in float32, and first converted to it."""
+        kind = self.kinds[0]
+        return kind in ("float32", "int8") or (kind == "float16" and not has_half_products())
+
+    @property
+    def block(self) -> int:
+        """Rows that are scored at once."""
+        return max(1, (NUMBERS if self.in_float32 else FEWER_BITS) // self.size)
+
     @staticmethod
     def shapes(kinds: Sequence[Kind], size: int) -> dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]:
         """Type and row shape of each array."""
@@ -102,7 +116,7 @@ class StoredVectors:
     def scores(self, rows: Any, queries_QD: Floats, buffer_BD: Floats | None = None) -> Floats:
         """Scores [Q, B] of some rows (a slice or numbers) with the kind that is searched; larger is nearer.
 
-        `buffer_BD` is memory for these rows in float32.
+        `buffer_BD` is memory for these rows in float32, if they are converted.
         """
         kind = self.kinds[0]
         if kind == "binary":
@@ -112,8 +126,10 @@ class StoredVectors:
             for word in range(words_BW.shape[1]):
                 apart_QB += np.bitwise_count(query_QW[:, word, None] ^ words_BW[None, :, word])
             return 1.0 - apart_QB.astype(np.float32) * np.float32(2.0 / self.size)
-        x_BD = as_float32(self.arrays[file_of(kind)][rows], buffer_BD)
-        scores_QB: Floats = queries_QD @ x_BD.T
+        stored_BD = np.asarray(self.arrays[file_of(kind)][rows])
+        if kind == "float16" and has_half_products():
+            return half_products(stored_BD, queries_QD)
+        scores_QB: Floats = queries_QD @ as_float32(stored_BD, buffer_BD).T
         return scores_QB * np.asarray(self.arrays[SCALES][rows]) if kind == "int8" else scores_QB
 
     def rescored(self, rows: Ints, query_D: Floats) -> Doubles:

@@ -9,7 +9,8 @@ word i of a passage and the words j of the query,
     s_ij = r_j cos(p_i − μ, q_j − μ),      best(i) = argmax_j s_ij,      strength(i) = max_j s_ij
 
 where μ is the mean vector of all words of the passages: contextual vectors share a large common part, which would make
-all words look alike. r_j is how rare word j is (1 for most words, near 0 for *the* and *of*).
+all words look alike. r_j is how rare word j is (1 for most words, near 0 for *the* and *of*). The vectors come from the
+encoder of the model's sentence vectors: that of its sentence adapter, if it has one, which also ranked the passages.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from larvatus.core.arrays import Floats
-from larvatus.inference.model.encoder import EncoderModel
+from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.results import Vectors
+from larvatus.inference.vectors.vectors import embed_texts
+from larvatus.models.loaded import LoadedModel
 
 WEAKEST = 0.25
 """Least strength of a match; below it, words have little in common."""
@@ -49,10 +52,11 @@ class QueryWords:
 
 
 def match_words(
-    model: EncoderModel, query: str, passages: Sequence[str], *, rarity: Callable[[str], float] = lambda word: 1.0
+    model: LoadedModel, query: str, passages: Sequence[str], *, rarity: Callable[[str], float] = lambda word: 1.0
 ) -> QueryWords:
     """Match each word of each passage to a word of the query; `rarity` weighs words of the query from 0 to 1."""
-    asked, *read = model.vectors([query, *passages], unit="word")
+    texts, words_of_last_layer = [query, *passages], EmbedOptions(unit="word")
+    asked, *read = embed_texts(model.sentence_encoder, model.tokenizer, texts, words_of_last_layer)
     asked_words = _words(asked)
     places = [_words(vectors) for vectors in read]
     words = [vectors.vectors[kept] for vectors, kept in zip(read, places, strict=True) if kept]

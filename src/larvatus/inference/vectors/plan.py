@@ -99,6 +99,8 @@ def check_texts(texts: Sequence[Text]) -> None:
     """Raise an error that names the first input that is not a text, counted from 1."""
     if isinstance(texts, str):
         raise UsageError("expected a list of texts, not one text; write [text]")
+    if set(map(type, texts)) <= {str}:
+        return
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str) and not (isinstance(text, Sequence) and all(isinstance(w, str) for w in text)):
             raise DataError(f"text {number} is {type(text).__name__}, not a string or a list of words")

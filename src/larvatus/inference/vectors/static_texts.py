@@ -1,8 +1,10 @@
 """Vectors of texts by a static model, without a pooling plan: the mean row of each text, many thousand texts a second.
 
-    for vectors in embed_static(table, tokenizer, texts, options): ...
+    static_matrix(table, tokenizer, texts, options, head)            # [B, D]
+    for vectors in embed_static(table, tokenizer, texts, options, head): ...
 
-The same as the general way through an encoder (`vectors.py`), which the server takes, with less work for each text. A
+The same as the general way through an encoder (`vectors.py`), which the server takes, with less work for each text: the
+library tokenises on all cores, and the matrix needs no object for a text. A
 static model has no contexts, so it has vectors of whole texts only: other units, layers and poolings are refused.
 """
 
@@ -37,11 +39,19 @@ def check_static(options: EmbedOptions) -> None:
         raise UsageError("a static model has one layer, whose mean is a text; leave out layers, pool and standardise")
 
 
+def static_matrix(
+    table: TokenTable, tokenizer: Tokenizer, texts: Sequence[Text], options: EmbedOptions, head: Embedding | None
+) -> Floats:
+    """The vectors of the texts, a row for each: [B, size]."""
+    ids, lengths = tokenizer.encode_lengths(_plain(texts))
+    return mean_rows(table, ids, lengths, options, head)
+
+
 def embed_static(
     table: TokenTable, tokenizer: Tokenizer, texts: Sequence[Text], options: EmbedOptions, head: Embedding | None
 ) -> Iterator[Vectors]:
     """The vectors of each text."""
-    plain = [text if isinstance(text, str) else join_words(text)[0] for text in texts]
+    plain = _plain(texts)
     ids, lengths = tokenizer.encode_lengths(plain)
     vectors_BD = mean_rows(table, ids, lengths, options, head)
     ends_B = np.fromiter(map(len, plain), np.int64, len(plain))
@@ -55,6 +65,10 @@ def embed_static(
             tokens=count,
             windows=1,
         )
+
+
+def _plain(texts: Sequence[Text]) -> list[str]:
+    return [text if isinstance(text, str) else join_words(text)[0] for text in texts]
 
 
 @torch.inference_mode()

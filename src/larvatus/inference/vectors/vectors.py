@@ -24,7 +24,7 @@ from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.plan import EncodedUnits, PoolingPlan, Spans, Text, check_texts, encode_units, make_plan
 from larvatus.inference.vectors.results import Vectors
-from larvatus.inference.vectors.static_texts import check_static, embed_static
+from larvatus.inference.vectors.static_texts import check_static, embed_static, static_matrix
 from larvatus.models.heads.embedding import Embedding
 from larvatus.models.nn.device import check_bf16, on_device
 from larvatus.models.nn.encoder import Encoder
@@ -52,18 +52,42 @@ def embed_texts(
     linear layers of a sentence encoder, for options that are `projected`.
     """
     options = options or EmbedOptions()
+    mix = _checked_layers(encoder, texts, options, head)
+    if spans is not None and len(spans) != len(texts):
+        raise UsageError(f"{len(texts)} texts, but spans of {len(spans)}; give a list of spans for each text")
+    return _embed(encoder, tokenizer, texts, options, mix, spans, head)
+
+
+def embed_matrix(
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    texts: Sequence[Text],
+    options: EmbedOptions,
+    *,
+    head: Embedding | None = None,
+) -> Floats | None:
+    """Vectors of whole texts, a row for each: [n, D], or [n, layers + 1, D] for all layers; None without texts."""
+    if not isinstance(encoder, TokenTable):
+        arrays = [vectors.array for vectors in embed_texts(encoder, tokenizer, texts, options, head=head)]
+        return np.stack(arrays) if arrays else None
+    _checked_layers(encoder, texts, options, head)
+    chunks = [static_matrix(encoder, tokenizer, texts[a:b], options, head) for a, b in _chunks(texts)]
+    return np.concatenate(chunks) if chunks else None
+
+
+def _checked_layers(
+    encoder: Encoder, texts: Sequence[Text], options: EmbedOptions, head: Embedding | None
+) -> LayerWeights:
+    """The layers that are used; options that do not fit the encoder, and inputs that are no text, are refused."""
     if isinstance(encoder, TokenTable):
         check_static(options)
     mix = LayerWeights.read(options.layers, layers=encoder.depth)
-    device = encoder.device
     if options.precision == "bf16":
-        check_bf16(device.type)
+        check_bf16(encoder.device.type)
     check_texts(texts)
-    if spans is not None and len(spans) != len(texts):
-        raise UsageError(f"{len(texts)} texts, but spans of {len(spans)}; give a list of spans for each text")
     if options.projected and head is None:
         raise UsageError("the model has no linear layers for sentences")
-    return _embed(encoder, tokenizer, texts, options, mix, spans, head)
+    return mix
 
 
 def _embed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from larvatus.interfaces.client.answers import (
     wrong_answer,
 )
 from larvatus.interfaces.client.connections import Connections
+from larvatus.interfaces.client.keywords import RankingKeywords
 
 Words = Sequence[str]
 
@@ -317,22 +318,19 @@ class Client:
         queries: str | Iterable[str],
         *,
         index: str | None = None,
-        top: int | None = None,
-        hybrid: bool | None = None,
-        bm25: bool | None = None,
         where: Mapping[str, Any] | None = None,
         paths: str | Sequence[str] | None = None,
+        **ranking: Unpack[RankingKeywords],
     ) -> Any:
         """The passages of an index that answer a question best.
 
         Args:
             queries: One question or text, or several.
             index: Name of an index of the server (`larvatus serve --index DIR`); by default the first.
-            top: Number of passages.
-            hybrid: Fuse the ranking by meaning with that by words (BM25).
-            bm25: Rank by words only.
             where: Only passages with these values of metadata columns: `{"year": [1999, 2000]}`.
             paths: Only files whose path matches a pattern such as `*.md`, or one of several.
+            **ranking: `top` (number of passages), `hybrid` (fuse the ranking by meaning with BM25), `bm25` (by words
+                only), `rerank` (name of a served model that orders the candidates), `candidates` (how many).
 
         Returns:
             A dict for one query (`hits` with `document`, `start`, `end`, `score` and `text`; files that have `changed`
@@ -345,9 +343,9 @@ class Client:
             ['my_texts/rivers.txt']
         """
         listed, single = checked_texts(queries, "queries")
-        body = {"query": listed, "index": index, "top": top, "hybrid": hybrid, "bm25": bm25, "where": where}
         patterns = [paths] if isinstance(paths, str) else None if paths is None else list(paths)
-        items = results_of(self._whole("search", {**body, "paths": patterns}), len(listed), self._connections.address)
+        body = {"query": listed, "index": index, "where": where, "paths": patterns, **ranking}
+        items = results_of(self._whole("search", body), len(listed), self._connections.address)
         return only_result(items) if single else items
 
     def ask(self, route: str, **body: Any) -> dict[str, Any]:

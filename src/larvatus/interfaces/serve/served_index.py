@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from larvatus.inference.search.generation import read_manifest
 from larvatus.inference.search.passage_index import Index
 from larvatus.inference.search.results import SearchResults
 
+SAMPLED = 64
+"""Passages from which the cost of reading one is estimated."""
+
 
 @dataclass(frozen=True, eq=False)
 class ServedIndex:
@@ -27,6 +30,8 @@ class ServedIndex:
     index: Index
     folder: str
     """Beginning of all absolute paths, which clients do not see; empty if there are none."""
+    _tokens: dict[str, int] = field(default_factory=dict)
+    """Tokens of a passage, by the fingerprint of the model that reads it."""
 
     @classmethod
     def open(cls, path: str | Path, model: Model, *, name: str) -> ServedIndex:
@@ -40,6 +45,14 @@ class ServedIndex:
     def longest(self) -> int:
         """Most characters of a passage."""
         return int(self.index.manifest.reading["passages"]["passage"])
+
+    def passage_tokens(self, model: Model) -> int:
+        """Mean number of tokens of a passage in a model's vocabulary, from some passages of the whole index."""
+        if model.fingerprint not in self._tokens:
+            texts = self.index.some_texts(SAMPLED)
+            lengths = [len(ids) for ids in model.tokenizer.encode_fast(texts)]
+            self._tokens[model.fingerprint] = -(-sum(lengths) // max(1, len(lengths)))
+        return self._tokens[model.fingerprint]
 
     def search(self, queries: Sequence[str], **settings: Any) -> list[dict[str, Any]]:
         """A dict for each query, as `SearchResults.to_dict` gives it."""

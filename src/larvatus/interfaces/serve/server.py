@@ -74,6 +74,7 @@ class Server:
         """The request that a body makes, if the limits allow it."""
         operation.check(body, self.settings)
         subject = self.served.choose(operation.name, operation.model_name(body, self.served.models))
+        subject = operation.prepared(subject, body, self.served.choose)
         items = operation.items(body)
         count = sum(operation.count(item) for item in items)
         if count > self.settings.max_items:

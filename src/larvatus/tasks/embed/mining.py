@@ -16,7 +16,7 @@ only. A anchors, C candidates, D dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -147,19 +147,30 @@ def anchors_and_candidates(examples: Sequence[SentenceExample]) -> tuple[MiningP
             group_of.setdefault(number, set()).add(str(example.group))
     texts = list(numbers)
     anchors, candidates = list(belongs), list(dict.fromkeys(numbers[example.texts[1]] for example in examples))
-    alike: dict[str, list[int]] = {}
-    for place, number in enumerate(candidates):
-        for key in _keys(texts[number], group_of.get(number, ())):
-            alike.setdefault(key, []).append(place)
-    excluded = []
-    for anchor in anchors:
-        keys = {key for number in (anchor, *belongs[anchor]) for key in _keys(texts[number], group_of.get(number, ()))}
-        excluded.append(sorted({place for key in keys for place in alike.get(key, ())}))
+    excluded = places_alike([[anchor, *belongs[anchor]] for anchor in anchors], candidates, texts, group_of)
     positives = [sorted(belongs[anchor]) for anchor in anchors]
     return MiningProblem(np.array(anchors, np.int64), np.array(candidates, np.int64), positives, excluded), texts
 
 
-def _keys(text: str, groups: Sequence[str] | set[str]) -> list[str]:
+def places_alike(
+    members: Sequence[Sequence[int]],
+    candidates: Sequence[int],
+    texts: Sequence[str],
+    group_of: Mapping[int, Collection[str]],
+) -> list[list[int]]:
+    """For the texts of each anchor, the places of candidates that differ in case and space only, or share a group."""
+    alike: dict[str, list[int]] = {}
+    for place, number in enumerate(candidates):
+        for key in _keys(texts[number], group_of.get(number, ())):
+            alike.setdefault(key, []).append(place)
+    places = []
+    for numbers in members:
+        keys = {key for number in numbers for key in _keys(texts[number], group_of.get(number, ()))}
+        places.append(sorted({place for key in keys for place in alike.get(key, ())}))
+    return places
+
+
+def _keys(text: str, groups: Collection[str]) -> list[str]:
     """Texts with a key in common belong together: the text without case and space, and its groups."""
     return [f"text {' '.join(text.casefold().split())}", *(f"group {name}" for name in groups)]
 

@@ -1,6 +1,6 @@
 """Reranking: score passages for a query, with a model that reads both together.
 
-larvatus finetune rerank --train wikiqa.tsv --loss softmax --out runs/rerank
+larvatus finetune rerank --train wikiqa.tsv --loss softmax --mine 4 --out runs/rerank
 larvatus predict runs/rerank "Where does a river end?" --pair "A river ends in the sea."
 larvatus search "Where does a river end?" --index index --rerank runs/rerank
 """
@@ -8,13 +8,14 @@ larvatus search "Where does a river end?" --index index --rerank runs/rerank
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.ranges import DropoutRate
-from larvatus.core.settings import Settings
+from larvatus.core.flags import Flag
+from larvatus.core.ranges import CountOrNone, DropoutRate
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems
@@ -28,6 +29,7 @@ from larvatus.models.heads.pooling import resolve_pool
 from larvatus.models.heads.reranking import RerankingConfig
 from larvatus.models.objectives.ranking import AnyRankingLoss, BinaryCrossEntropy, ListNet, MeanSquared, Softmax
 from larvatus.tasks.arguments import TaskArguments, head_settings, with_layer_mix
+from larvatus.tasks.embed.mining import MiningOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, text_or_pair
 from larvatus.tasks.rerank.encode import encode_relevance, pair_scores, reranker_of
@@ -38,6 +40,7 @@ from larvatus.tasks.rerank.evaluation import (
     evaluate_relevance,
     refuse_uncounted,
 )
+from larvatus.tasks.rerank.mining import rankable, with_mined_negatives
 from larvatus.tasks.rerank.reader import (
     RelevanceExample,
     RelevanceFiles,
@@ -60,9 +63,13 @@ LOSSES: dict[LossName, AnyRankingLoss] = {
 }
 
 
-class RerankOptions(Settings):
+class RerankOptions(MiningOptions):
     """Options of a reranker; None uses the model's default, or that of the labels."""
 
+    mine: CountOrNone = 0
+    """Hard negatives to mine for each query, among the passages of all queries; 0 for none."""
+    mine_model: Annotated[str | None, Flag(metavar="MODEL")] = None
+    """Model whose sentence vectors are compared; default: the packaged English model."""
     loss: LossName | None = None
     """Loss to minimise; default: binary-cross-entropy, or mean-squared for labels above 1."""
     pool: Literal["cls", "mean"] | None = None
@@ -104,6 +111,12 @@ class RerankTask(Task[RelevanceExample, ScoredPassage, RerankOptions]):
         dev: Dataset[RelevanceExample] | None,
         args: TaskArguments,
     ) -> TaskData:
+        options = self.options(args)
+        if options.mine:
+            train = with_mined_negatives(train, options, args.scoring, args.say)
+            if dev and not rankable(dev.examples):
+                args.say(f"mining: {dev.source} has no query with passages of different relevance to validate with")
+                dev = with_mined_negatives(dev, replace(options, mined=None), args.scoring, args.say)
         head, windows = self.head(bundle, train, args), args.windows(bundle)
         listwise = head.loss.listwise
         rows = _comparable(train, args) if listwise else train.examples
@@ -170,7 +183,9 @@ def choose_loss(train: Dataset[RelevanceExample], requested: LossName | None) ->
     grades = {example.grade or 0.0 for example in train}
     if len(grades) < 2:
         (only,) = grades
-        fix = "give some passages that are relevant" if only == 0 else "give some that are not relevant, with label 0"
+        fix = "give some passages that are relevant"
+        if only != 0:
+            fix = "give some that are not relevant, with label 0, or find some with --mine 4"
         raise DataError(f"{train.source}: all labels are {only:g}, so there is nothing to learn; {fix}")
     name: LossName = requested or ("binary-cross-entropy" if max(grades) <= 1 else "mean-squared")
     if name == "binary-cross-entropy" and max(grades) > 1:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,8 @@ class ServedModel:
     """WordNet senses, if the server was started with sense vectors of this model."""
     indexes: Mapping[str, ServedIndex] = field(default_factory=dict)
     """Indexes of this model's vectors, by name."""
+    reranker: ServedModel | None = None
+    """Another model, which a request names to order what its indexes give."""
 
     def with_indexes(self, indexes: Mapping[str, ServedIndex]) -> ServedModel:
         """The same model with other indexes; if there is one, it can search."""
@@ -209,6 +211,12 @@ class Operation(ABC, Generic[ABody]):
     def model_name(self, body: ABody, models: Mapping[str, ServedModel]) -> str | None:
         """Name of the model that answers a body; None for the first that supports the operation."""
         return body.model
+
+    def prepared(
+        self, subject: ServedModel, body: ABody, choose: Callable[[str, str | None], ServedModel]
+    ) -> ServedModel:
+        """The model with another that the body names; `choose` gives the model of a name that supports an operation."""
+        return subject
 
     def cost(self, subject: ServedModel, item: Item, options: ABody, lengths: Sequence[int]) -> RequestCost:
         """`estimate` of the model; operations that also depend on what the server loaded with it override this."""

@@ -2,12 +2,14 @@
 
     larvatus serve --index index                       # one of `larvatus search build`; repeatable
 
-An index is searched with the model that it was built with, through the same forward passes as every other request.
+An index is searched with the model that it was built with, through the same forward passes as every other request. A
+request can name a served model that reranks: `{"query": "who may appeal?", "rerank": "reranker"}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -15,8 +17,10 @@ from msgspec import Meta
 
 from larvatus.core.errors import did_you_mean
 from larvatus.inference.model import Model
+from larvatus.inference.search.passage_index import RankingOptions
 from larvatus.interfaces.serve.errors import CannotDo, NoSuchIndex
 from larvatus.interfaces.serve.operations.operation import Body, Item, Operation, RequestCost, ServedModel, windowed
+from larvatus.interfaces.serve.operations.predict import pair_cost
 from larvatus.interfaces.serve.served_index import ServedIndex
 
 LETTERS = 8
@@ -24,6 +28,7 @@ LETTERS = 8
 PLACE = 8
 """Numbers of a hit besides its text."""
 Top = Annotated[int, Meta(ge=1)]
+Candidates = Annotated[int, Meta(ge=1, le=10_000)]
 Value = str | bool | int | float | None
 Pattern = Annotated[str, Meta(max_length=1_000)]
 
@@ -45,6 +50,10 @@ class SearchBody(Body):
     """Only passages with these values of metadata columns; values in a list are alternatives."""
     paths: Annotated[tuple[Pattern, ...], Meta(max_length=64)] = ()
     """Only files whose path matches one of these patterns, such as *.md."""
+    rerank: str | None = None
+    """Name of a model that reranks, from /v1/models: it orders the candidates."""
+    candidates: Candidates | None = None
+    """Passages of each first ranking that are rescored, fused or reranked; by default ten times top, at least 100."""
 
     def __hash__(self) -> int:
         return hash(msgspec.json.encode(self))  # a dict has none
@@ -56,6 +65,7 @@ class SearchOperation(Operation[SearchBody]):
     examples: ClassVar = {
         "a question": {"query": "Who may appeal?", "top": 3},
         "with filters": {"query": ["appeal"], "hybrid": True, "where": {"year": [1999, 2000]}, "paths": ["*.md"]},
+        "reranked": {"query": "Who may appeal?", "rerank": "rerank", "candidates": 50},
     }
     answer_example: ClassVar = {
         "model": "english",
@@ -96,20 +106,35 @@ class SearchOperation(Operation[SearchBody]):
             raise CannotDo(f"{body.index} is an index of {holder}, not of {body.model!r}; leave out model")
         return holder
 
+    def prepared(
+        self, subject: ServedModel, body: SearchBody, choose: Callable[[str, str | None], ServedModel]
+    ) -> ServedModel:
+        return subject if body.rerank is None else replace(subject, reranker=choose("rerank", body.rerank))
+
     def cost(self, subject: ServedModel, item: Item, options: SearchBody, lengths: Sequence[int]) -> RequestCost:
-        """The query is read, and passages are sent."""
-        passage = _index(subject, options).longest // LETTERS + PLACE
-        return RequestCost(windowed(sum(lengths), reach=subject.model.encoder.reach), options.top * passage)
+        """The query is read, with a reranker also with each candidate, and passages are sent."""
+        index, query = _index(subject, options), sum(lengths)
+        tokens = windowed(query, reach=subject.model.encoder.reach)
+        if subject.reranker is not None:
+            reader = subject.reranker.model
+            pair = (query, index.passage_tokens(reader))
+            tokens += min(_ranking(options).considered, len(index.index)) * pair_cost(
+                pair, reader.encoder.reach, None, half=True
+            )
+        return RequestCost(tokens, options.top * (index.longest // LETTERS + PLACE))
 
     def run(self, subject: ServedModel, items: Sequence[Item], options: SearchBody) -> list[dict[str, Any]]:
         return _index(subject, options).search(
             list(items),
             where=options.where,
             paths=options.paths,
-            top=options.top,
-            hybrid=options.hybrid,
-            bm25=options.bm25,
+            rerank=None if subject.reranker is None else subject.reranker.model,
+            **msgspec.structs.asdict(_ranking(options)),
         )
+
+
+def _ranking(options: SearchBody) -> RankingOptions:
+    return RankingOptions(top=options.top, hybrid=options.hybrid, bm25=options.bm25, candidates=options.candidates)
 
 
 def _index(subject: ServedModel, options: SearchBody) -> ServedIndex:
