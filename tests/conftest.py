@@ -59,12 +59,12 @@ SMALL = (
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
-    """Some hundred documents of the embedded text as shards, and a few more held out, which each run reads often."""
+    """Forty documents of the embedded text as shards, and a few more held out, which each run reads often."""
     folder = tmp_path_factory.mktemp("corpus")
-    documents = list(itertools.islice(embedded_documents("train"), 107))
-    tokenizer = train_vocabulary((d.text for d in documents[:100]), WordPieceConfig(size=1200))
-    build_corpus(documents[:100], tokenizer, folder / "train")
-    build_corpus(documents[100:], tokenizer, folder / "valid")
+    documents = list(itertools.islice(embedded_documents("train"), 44))
+    tokenizer = train_vocabulary((d.text for d in documents[:40]), WordPieceConfig(size=1200))
+    build_corpus(documents[:40], tokenizer, folder / "train")
+    build_corpus(documents[40:], tokenizer, folder / "valid")
     return PreparedCorpus(train=folder / "train", valid=folder / "valid")
 
 

@@ -34,6 +34,7 @@ DOCUMENTS = "The river ran past the bank of the town. Number {} was seen there. 
 RELEVANT = [("where is the river", "the river is here", 1), ("where is the river", "a town", 0)] * 4
 LABELLED = [("good fine good", "pos"), ("bad poor bad", "neg")] * 8
 OF_RESULTS = {"to_dict", "pieces", "inside"}  # the same in all: for JSON, for a terminal, what stands within an entity
+EXPORTS = {"larvatus.inference.model.onnx"}  # ten seconds; `tests/test_running.py` has quick ones
 SMALL = ("model.layers=1", "model.hidden=32", "model.heads=2", "batch=4", "tokenizer.size=80")
 
 
@@ -93,7 +94,13 @@ def names(clone: Path, address: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("path", WITH_EXAMPLES, ids=module_name)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=module_name(path), marks=[pytest.mark.proof] if module_name(path) in EXPORTS else [])
+        for path in WITH_EXAMPLES
+    ],
+)
 def test_examples_of_docstrings_do_what_they_show(
     path: Path, clone: Path, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

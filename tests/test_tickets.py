@@ -21,12 +21,12 @@ import pytest
 
 from larvatus.interfaces.cli.main import run
 from tests import warm
+from tests.patience import WATCHDOG_S
 from tests.tickets import write_tickets
 
 PAGE = Path(__file__).parents[1] / "docs" / "tickets.md"
 BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-WATCHDOG_S = 300
 
 
 def steps(part: str, page: Path = PAGE) -> Iterator[tuple[str, str]]:
@@ -55,6 +55,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.proof  # the commands tell the same story
 def test_the_story_in_python(desk: Path) -> None:
     names: dict[str, Any] = {}
     for code, shown in steps("In Python"):

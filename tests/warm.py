@@ -21,6 +21,7 @@ import inspect
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -44,6 +45,8 @@ FULL_END = "LARVATUS_WARM_FULL_END"
 NAME = b"warm python"
 """As the system lists the server among the processes."""
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
+SERVE = "serve"
+"""Kind of request for which a server forks another one, whose socket is the standard input."""
 LONGEST = 1_000_000
 
 
@@ -57,7 +60,7 @@ class Server:
     def __init__(self, preload: str = "larvatus") -> None:
         self._preload = preload
         self._socket: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
         self._lock = threading.Lock()
 
     def can_start(self, environment: dict[str, str]) -> bool:
@@ -73,24 +76,31 @@ class Server:
                 return self._socket
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, str(Path(__file__)), str(theirs.fileno()), self._preload],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    cwd=Path(__file__).parents[1],
-                )
+                self._pid = self._start_server(theirs)
             atexit.register(self.close)
         return self._socket
+
+    def _start_server(self, theirs: socket.socket) -> int:
+        """A process that serves at this end; that with larvatus is forked from that with the libraries."""
+        folder = Path(__file__).parents[1]
+        if self._preload == "larvatus":
+            job = {"kind": SERVE, "folder": str(folder), "environment": {**os.environ}, "session": False}
+            with open(os.devnull, "r+b") as nothing:
+                return BarePopen.server.start(job, [theirs.fileno(), nothing.fileno(), 2])
+        command = [sys.executable, str(Path(__file__)), str(theirs.fileno()), self._preload]
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=folder, **quiet)
+        process.returncode = 0  # `close` waits for it
+        return process.pid
 
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = None
             atexit.unregister(self.close)
 
     def start(self, job: dict[str, Any], handles: list[int]) -> int:
@@ -257,14 +267,19 @@ def _fork_twice(connection: socket.socket, handles: list[int], *, session: bool)
     return pid
 
 
-def become(job: dict[str, Any]) -> None:
-    """Be the Python process of a request, up to its first line."""
+def _take_over(job: dict[str, Any]) -> None:
+    """Folder, environment and import path of a request."""
     os.chdir(job["folder"])
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ.clear()
     os.environ.update(job["environment"])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [*paths, *(path for path in sys.path if path not in before)]
+
+
+def become(job: dict[str, Any]) -> None:
+    """Be the Python process of a request, up to its first line."""
+    _take_over(job)
     sys.argv = ["-c" if job["kind"] == "-c" else job["what"], *job["words"]]
     sys.orig_argv = [sys.executable, *([] if job["kind"] == "script" else [job["kind"]]), job["what"], *job["words"]]
     unbuffered = job["unbuffered"] or bool(os.environ.get("PYTHONUNBUFFERED"))
@@ -283,6 +298,14 @@ def become(job: dict[str, Any]) -> None:
         from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
         subprocess.Popen = subprocess_handler.Popen = Popen  # type: ignore[misc, attr-defined]
+
+
+def serve_from(job: dict[str, Any]) -> dict[str, Any] | None:
+    """Be a server in which larvatus is imported, too; returns a request in the child, as `serve` does."""
+    _take_over(job)
+    connection = socket.socket(fileno=os.dup(0))
+    os.dup2(1, 0)
+    return serve(connection, "larvatus")
 
 
 def _nest() -> None:
@@ -344,6 +367,8 @@ def _run_main(job: dict[str, Any]) -> None:
 if __name__ == "__main__":
     sys.path.pop(0)  # this folder
     request = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
+    if request is not None and request["kind"] == SERVE:
+        request = serve_from(request)
     if request is not None:
         become(request)
         go(request)

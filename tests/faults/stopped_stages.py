@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import sys
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from tests.patience import WATCHDOG_S
 
 LONG_S = WATCHDOG_S / 4
 went_on = False
+over = threading.Event()
+"""The command of the stage has ended: a thread of it that still waits, which the process would wait for, ends too."""
 
 
 def cut_short(real: Callable[..., Any], *, calls: int, whole: bool) -> Callable[..., Any]:
@@ -39,8 +41,7 @@ def cut_short(real: Callable[..., Any], *, calls: int, whole: bool) -> Callable[
         if left == 0:
             os.kill(os.getpid(), signal.SIGTERM)
             if not whole:
-                time.sleep(LONG_S)
-                went_on = True
+                went_on = not over.wait(LONG_S)
         return real(*arguments, **more)
 
     return called
@@ -56,6 +57,7 @@ def stage(name: str, where: str, arguments: list[str], *, calls: int = 1, whole:
     setattr(holder, attribute, cut_short(real, calls=calls, whole=whole))
     global went_on
     said, code, went_on = io.StringIO(), None, False
+    over.clear()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
             run(arguments)
@@ -63,6 +65,7 @@ def stage(name: str, where: str, arguments: list[str], *, calls: int = 1, whole:
         code = ended.code
     finally:
         setattr(holder, attribute, real)
+        over.set()
     print(json.dumps({"stage": name, "code": code, "went_on": went_on, "said": said.getvalue()}), flush=True)
 
 

@@ -7,6 +7,7 @@ import math
 import pkgutil
 import typing
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -71,6 +72,7 @@ def numeric(hint: Any) -> bool:
     return hint in (int, float) or any(numeric(inner) for inner in typing.get_args(hint))
 
 
+@cache
 def fields() -> list[tuple[type, str]]:
     return [
         (kind, field.name)

@@ -60,7 +60,7 @@ class Ended(NamedTuple):
 
 def run_cases(cases: dict[str, dict[str, Any]], prepared: Any, folder: Path) -> Callable[[str], Ended]:
     settings = [word for setting in SMALL for word in ("--set", setting)]
-    words = ["pretrain", "bert", *settings, "--corpus", prepared.train, "--valid", prepared.valid, "--steps", 6]
+    words = ["pretrain", "bert", *settings, "--corpus", prepared.train, "--steps", 6]
     words += ["--save-every", 2, "--evaluate-every", 1000, "--device", "cpu"]
     told = [
         {**case, "name": name, "words": [*map(str, words), "--microbatch", "128", *case.get("words", [])]}

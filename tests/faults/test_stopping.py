@@ -144,7 +144,7 @@ def test_12_any_number_of_workers_gives_the_same_order_and_masks_to_the_bit(prep
     from larvatus.training.pretraining.evaluation import build_corruption
 
     corpus = Corpus.open(prepared.train)
-    for settings, tried in (((), ((1, 0), (3, 5))), (("mixture.alpha=0.5",), ((2, 5),))):
+    for settings, tried in (((), ((2, 5),)), (("mixture.alpha=0.5",), ((1, 0),))):
         recipe = small_recipe(*settings)
 
         def steps(workers: int, cursor: Cursor, count: int, recipe: Any = recipe) -> list[Any]:

@@ -51,7 +51,7 @@ def same(a: TrainingBatch[Ints], b: TrainingBatch[Ints]) -> bool:
 
 
 def test_workers_change_nothing(corpus: Corpus) -> None:
-    steps = [list(islice(loader(corpus, workers=workers).steps(), 60)) for workers in (0, 1, 3)]
+    steps = [list(islice(loader(corpus, workers=workers).steps(), 60)) for workers in (0, 2)]
     assert steps[0][-1][1].epoch >= 1, "the comparison crosses an epoch"
     for others in steps[1:]:
         for (batch, cursor), (other, other_cursor) in zip(steps[0], others, strict=True):

@@ -68,13 +68,20 @@ def loader(corpus: Corpus, packing: PackingConfig, config: CorruptionConfig | No
 
 @pytest.mark.parametrize("name", KINDS)
 def test_shares_are_what_the_whole_step_has_there(corpus: Corpus, name: str) -> None:
-    """Over blocks and an epoch, with any microbatch: as it was read, and cut again."""
-    whole = list(islice(loader(corpus, *KINDS[name]).steps(), 60))
-    assert whole[-1][1].epoch >= 1
+    """At the beginning and from one epoch into the next, with any microbatch: as it was read, and cut again."""
+    steps = list(islice(loader(corpus, *KINDS[name]).steps(), 60))
+    turn = next(at for at, (_, cursor) in enumerate(steps) if cursor.epoch >= 1)
+    for start, whole in ((Cursor(), steps[:6]), (steps[turn - 6][1], steps[turn - 5 : turn + 5])):
+        assert_shares(corpus, name, start, whole)
+
+
+def assert_shares(
+    corpus: Corpus, name: str, start: Cursor, whole: list[tuple[TrainingBatch[np.ndarray], Cursor]]
+) -> None:
     splits = [{budget: list(batch.split(budget, COUNT)) for budget in (BUDGET, 200)} for batch, _ in whole]
     for rank in range(COUNT):
-        shares = loader(corpus, *KINDS[name]).shares(Cursor(), RankAssignment(rank, COUNT), lambda: BUDGET)
-        for (batch, cursor), split, (share, after) in zip(whole, splits, islice(shares, 60), strict=True):
+        shares = loader(corpus, *KINDS[name]).shares(start, RankAssignment(rank, COUNT), lambda: BUDGET)
+        for (batch, cursor), split, (share, after) in zip(whole, splits, islice(shares, len(whole)), strict=True):
             assert isinstance(share, RankShare)
             assert cursor == after
             assert share.size == batch.tokens.size

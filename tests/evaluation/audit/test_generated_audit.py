@@ -38,6 +38,8 @@ KINDS = {
     "gpt": (CausalTransformerConfig(layers=2, hidden=64, heads=2, max_positions=64), (CausalLMConfig(),)),
     "t5": (EncoderDecoderConfig(layers=2, hidden=64, heads=2, max_positions=64, dropout=0.0), (DenoisingConfig(),)),
 }
+KNOWN = 0.06
+"""Loss at which a text is known by heart."""
 Place = tuple[str, str, str]
 """What precedes a place of a text, what stands there, and what follows; the last is not read by a gpt."""
 
@@ -86,6 +88,8 @@ def learn(network: Network, spelling: Tokenizer, places: list[Place], steps: int
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if loss < KNOWN:
+            break
 
 
 def documents(count: int, purpose: str) -> list[str]:
@@ -224,7 +228,7 @@ def test_expected_maximum_and_probability_are_those_of_a_loop_over_generated_tex
     assert np.array_equal(again.scores, report.scores[:, :3])  # more samples: the same ones first
 
 
-@pytest.mark.parametrize("kind", ["gpt", "t5"])
+@pytest.mark.parametrize("kind", ["gpt", pytest.param("t5", marks=pytest.mark.proof)])
 def test_a_model_that_learnt_listed_words_of_one_group_is_found_out(kind, made, asked, tmp_path):
     cells = [line.split("\t")[1].partition("[MASK]") for line in PROMPTS.splitlines()]
     words = ["nifo ka", "mama nifo", "fine ka", "mama fine"]

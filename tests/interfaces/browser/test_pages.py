@@ -22,6 +22,8 @@ from larvatus.interfaces.cli.commands.attention import attention_page
 from tests.interfaces.browser.needs import started_chromium
 from tests.patience import WATCHDOG_S
 
+pytestmark = pytest.mark.proof
+
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:

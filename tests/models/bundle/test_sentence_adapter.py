@@ -172,6 +172,7 @@ def test_int8_and_the_server_use_it(adapted: Path) -> None:
     assert_allclose(rows, lv.load(adapted).embed(TEXTS, pool="mean"), atol=1e-5)
 
 
+@pytest.mark.proof  # two exports; `tests/test_running.py` has quick ones, without an adapter
 def test_onnx_runtime_uses_it(base: Path, adapted: Path) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

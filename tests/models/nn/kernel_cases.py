@@ -13,7 +13,7 @@ from torch import Tensor
 class Heads:
     """Sequences of these lengths, end to end."""
 
-    lengths: tuple[int, ...] = (5, 33, 70)
+    lengths: tuple[int, ...] = (5, 70)
     heads: int = 2
     size: int = 32
     dropout: float = 0.0
@@ -57,7 +57,7 @@ ATTENTION = {
     "window": Heads(window=6),
     "causal": Heads(causal=True),
     "dropout": Heads(dropout=0.3, lengths=(5, 33, 140)),
-    "other seed": Heads(dropout=0.3, seed=1),
+    "other seed": Heads(dropout=0.3, seed=1, lengths=(5, 33)),
     "dropout and window": Heads(dropout=0.5, window=6),
 }
 FEEDFORWARD = {"feedforward": Feed(gated=False), "gated feedforward": Feed(gated=True)}

@@ -239,8 +239,9 @@ def learnt(*settings: str) -> tuple[float, Stepper]:
     return loss, stepper
 
 
-def test_it_learns_faster_than_adamw_at_its_best_rate_and_waits_for_nothing() -> None:
-    adamw = min(learnt("optimizer.type=adamw", f"optimizer.rate={rate}")[0] for rate in (3e-3, 5e-3, 1e-2))
+@pytest.mark.parametrize("rates", [(5e-3,), pytest.param((3e-3, 5e-3, 1e-2), marks=pytest.mark.proof)])
+def test_it_learns_faster_than_adamw_at_its_best_rate_and_waits_for_nothing(rates: tuple[float, ...]) -> None:
+    adamw = min(learnt("optimizer.type=adamw", f"optimizer.rate={rate}")[0] for rate in rates)
     loss, stepper = learnt("optimizer.type=muon", "optimizer.rate=1e-2", "optimizer.muon_rate=0.05")
     assert isinstance(stepper.update.optimizer, Muon)
     assert loss < adamw - 0.5

@@ -31,7 +31,7 @@ from tests.patience import WATCHDOG_S
 from tests.training.ranks.processes import launch
 from tests.training.ranks.runs import RECIPES, finetuned, pretrain
 
-STEPS, SAVED = 6, 3
+STEPS, SAVED = 4, 2
 
 
 def order(recipe: str, out: Path, prepared: PreparedCorpus, **more: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def alone(prepared: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("alone")
     runs = {
         name: pretrain(Ranks(), order(name, folder / name, prepared, save_every=SAVED))
-        for name in ("bert", "electra", "gpt", "modern")
+        for name in ("bert", "electra", "modern")
     }
     return folder, runs
 
@@ -74,11 +74,10 @@ def two(
     runs = {
         "bert": order("bert", folder / "bert", prepared, parallel="replicate", save_every=SAVED),
         "bert sharded": order(
-            "bert", folder / "sharded", prepared, parallel="shard", save_every=SAVED, valid=True, evaluate_every=3
+            "bert", folder / "sharded", prepared, parallel="shard", save_every=SAVED, valid=True, evaluate_every=SAVED
         ),
         "electra sharded": order("electra", folder / "electra", prepared, parallel="shard"),
         "modern sharded": order("modern", folder / "modern", prepared, parallel="shard", save_every=SAVED),
-        "gpt": order("gpt", folder / "gpt", prepared, parallel="replicate"),
         "on": order("bert", folder / "on", prepared, parallel="shard", resume=True),
     }
     given = {"runs": list(runs.values()), "finetune": labelled}
@@ -86,7 +85,7 @@ def two(
     return folder, {**result, "runs": dict(zip(runs, result["runs"], strict=True))}
 
 
-@pytest.mark.parametrize("name", ["bert", "bert sharded", "electra sharded", "gpt", "modern sharded"])
+@pytest.mark.parametrize("name", ["bert", "bert sharded", "electra sharded", "modern sharded"])
 def test_two_processes_learn_what_one_does(alone: Any, two: Any, name: str) -> None:
     expected, run = alone[1][name.partition(" ")[0]]["losses"], two[1]["runs"][name]
     assert len(expected) == STEPS
