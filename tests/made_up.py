@@ -142,7 +142,7 @@ def tiny_directory(tiny_model: Any, save_tiny: Any, tmp_path_factory: pytest.Tem
 
 
 @pytest.fixture
-def larvatus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+def run_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
     """Any command in this process: exit code, standard output, standard error."""
 
     def call(*arguments: object, stdin: str | None = None) -> tuple[int, str, str]:
@@ -158,11 +158,17 @@ def larvatus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def finetune(larvatus: Call, tiny_directory: Path) -> Call:
+def larvatus(run_command: Call) -> Call:
+    """The same; tests of one command, or of faults, have a fixture of this name of their own."""
+    return run_command
+
+
+@pytest.fixture
+def finetune(run_command: Call, tiny_directory: Path) -> Call:
     """`larvatus finetune` in this process: exit code, standard output, standard error."""
 
     def call(task: str, *arguments: object, model: Path = tiny_directory) -> tuple[int, str, str]:
-        code, out, complaint = larvatus("finetune", task, "--model", model, *arguments)
+        code, out, complaint = run_command("finetune", task, "--model", model, *arguments)
         assert "\n" not in complaint, complaint
         return code, out, complaint
 

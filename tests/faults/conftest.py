@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from larvatus.interfaces.cli.main import run
 from tests import made_up as labelled
 from tests import warm
 from tests.conftest import SMALL
@@ -23,11 +22,11 @@ SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 
 
 @pytest.fixture
-def larvatus(larvatus):
+def larvatus(run_command):
     """Run a command in this process: its exit code and the one line it complained with."""
 
     def call(*arguments):
-        code, _, said = larvatus(*arguments)
+        code, _, said = run_command(*arguments)
         assert "\n" not in said, said
         assert code != 70, said  # unforeseen; most such faults pass through `run` as themselves
         return code, said
@@ -98,16 +97,12 @@ def forked():
 
 
 @pytest.fixture
-def call(capsys):
+def call(capsys, run_command):
     """The same with more to look at: exit code, output, complaint."""
 
     def made(*arguments):
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            run([str(word) for word in arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return int(ended.value.code or 0), said.out, said.err.strip()
+        return run_command(*arguments)
 
     return made
 

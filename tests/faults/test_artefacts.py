@@ -27,6 +27,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.weights import read_tensors, write_tensors
 from tests import warm
+from tests.faults.test_hostile_files import swapped_ids
 from tests.patience import WATCHDOG_S
 
 Make = Callable[..., Any]
@@ -258,11 +259,7 @@ def test_9_missing_extra_and_misshapen_tensors_are_one_error(unvouched: Path) ->
 
 
 def test_10_swapped_ids_of_the_vocabulary_are_refused_by_the_manifest(directory: Path) -> None:
-    path = directory / "tokenizer.json"
-    tokenizer = json.loads(path.read_text())
-    vocabulary = tokenizer["model"]["vocab"]
-    vocabulary["river"], vocabulary["bank"] = vocabulary["bank"], vocabulary["river"]
-    path.write_text(json.dumps(tokenizer, indent=2, ensure_ascii=False))
+    swapped_ids(directory)
     refused(directory, "tokenizer.json")
 
 

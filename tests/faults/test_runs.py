@@ -29,6 +29,7 @@ from larvatus.training.pretraining import checkpoint as checkpoints
 from tests import warm
 from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
+from tests.training.pretraining.stopping import stop_after_saving
 
 
 def final_weights(run):
@@ -68,16 +69,7 @@ def environment(**more):
 
 def test_row_11_stopping_and_resuming_is_bit_equal_to_going_on(run_small, tmp_path, monkeypatch):
     run_small("whole", steps=10, save_every=4)
-    real, seen = checkpoints.save_checkpoint, []
-
-    def save_then_stop(*args, progress, **kwargs):
-        path = real(*args, progress=progress, **kwargs)
-        seen.append(progress.step)
-        if progress.step == 4:
-            raise KeyboardInterrupt
-        return path
-
-    monkeypatch.setattr("larvatus.training.pretraining.run.save_checkpoint", save_then_stop)
+    seen = stop_after_saving(monkeypatch, 4)
     with pytest.raises(KeyboardInterrupt):
         run_small("cut", steps=10, save_every=4)
     run_small("cut", steps=10, save_every=4, resume=True)

@@ -33,7 +33,7 @@ from larvatus.tasks.scoring import ScoringOptions, head_of, loss_of
 from tests.made_up import Call, sentences, write_rows
 from tests.models.bundle.theirs import their_directory
 from tests.tasks.conftest import PLAIN
-from tests.tasks.test_run import assert_bit_equal, signal_at
+from tests.tasks.test_run import check_resumed
 from tests.tasks.test_same_as_transformers import EXAMPLES, SMALL, both, padded
 
 PLACE = Place("test.jsonl", 1)
@@ -226,9 +226,4 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ("choose", "--train", choices(tmp_path / "train.jsonl", 40, 0), "--group", "id", *QUICK)
-    assert finetune(*command, "--out", tmp_path / "whole")[0] == 0
-    with monkeypatch.context() as patched:
-        signal_at(patched, 3)
-        assert finetune(*command, "--out", tmp_path / "parts")[0] == 75
-    assert finetune(*command, "--out", tmp_path / "parts", "--resume")[0] == 0
-    assert_bit_equal(tmp_path / "whole", tmp_path / "parts")
+    check_resumed(finetune, *command, at=3, folder=tmp_path, monkeypatch=monkeypatch)

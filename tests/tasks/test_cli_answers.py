@@ -19,7 +19,7 @@ from larvatus.tasks.scoring import ScoringOptions, score_sequences
 from tests import made_up as made
 from tests.made_up import QUICK, Call
 from tests.squad_scores import squad2_scores, squad_scores
-from tests.tasks.test_run import assert_bit_equal, signal_at
+from tests.tasks.test_run import check_resumed
 
 LEARN = ("--epochs", 10, "--batch", 16, "--rate", 0.01, "--device", "cpu")
 QUESTION, PASSAGE = "in the river ?", "the wide river deep of a was of the"
@@ -158,12 +158,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ("answer", "--train", made.asked(tmp_path / "train.json", without=0.3), *QUICK)
-    assert finetune(*command, "--out", tmp_path / "whole")[0] == 0
-    with monkeypatch.context() as patched:
-        signal_at(patched, 2)
-        assert finetune(*command, "--out", tmp_path / "parts")[0] == 75
-    assert finetune(*command, "--out", tmp_path / "parts", "--resume")[0] == 0
-    assert_bit_equal(tmp_path / "whole", tmp_path / "parts")
+    check_resumed(finetune, *command, at=2, folder=tmp_path, monkeypatch=monkeypatch)
 
 
 def test_fine_tuning_from_python(tiny_directory: Path, tmp_path: Path) -> None:

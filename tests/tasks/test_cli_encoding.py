@@ -7,7 +7,6 @@ import pytest
 from larvatus.core.errors import DataError
 from larvatus.data.labelled.texts import read_texts
 from larvatus.data.text.streams import labelled_encoding
-from larvatus.interfaces.cli.main import run
 
 FILES = {
     "t.tsv": "text\tlabel\nGrüße aus Köln\tja\nKein Gruß\tnein\nÉté\tja\nStraße\tnein\n",
@@ -17,18 +16,6 @@ FILES = {
     ),
     "t.conll": "Köln B-ORT\nist O\nschön O\n\nStraße O\n",
 }
-
-
-@pytest.fixture
-def larvatus(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run([str(a) for a in arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return ended.value.code, said.out, said.err.strip()
-
-    return call
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from larvatus.interfaces.cli.main import run
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 from tests.tasks.conftest import TAGS, draw, sentences, texts
 
@@ -18,15 +18,8 @@ CLASSES = ("no", "yes")
 
 
 @pytest.fixture
-def larvatus(capsys: pytest.CaptureFixture[str]) -> Call:
-    def call(*arguments: Any) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            run(["evaluate", *(str(one) for one in arguments)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return int(ended.value.code or 0), said.out, said.err.strip()
-
-    return call
+def larvatus(larvatus: Call) -> Call:
+    return functools.partial(larvatus, "evaluate")
 
 
 @pytest.fixture(scope="session")

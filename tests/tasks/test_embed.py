@@ -33,7 +33,7 @@ from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.training.engine.settings import Runtime
 from tests.made_up import Call, write_rows
 from tests.tasks.conftest import PLAIN
-from tests.tasks.test_run import assert_bit_equal, signal_at
+from tests.tasks.test_run import assert_bit_equal, check_resumed
 
 PLACE = Place("test.jsonl", 1)
 QUICK = ("--epochs", 2, "--batch", 8, "--rate", 0.003, "--device", "cpu")
@@ -194,12 +194,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[Any, ...]
 ) -> None:
     command = ("embed", "--train", similar(tmp_path / "train.jsonl", 40), *QUICK, *more)
-    assert finetune(*command, "--out", tmp_path / "whole")[0] == 0
-    with monkeypatch.context() as patch:
-        signal_at(patch, 2)
-        assert finetune(*command, "--out", tmp_path / "parts")[0] == 75
-    assert finetune(*command, "--out", tmp_path / "parts", "--resume")[0] == 0
-    assert_bit_equal(tmp_path / "whole", tmp_path / "parts")
+    check_resumed(finetune, *command, at=2, folder=tmp_path, monkeypatch=monkeypatch)
 
 
 def test_a_student_learns_its_teacher_whose_vectors_are_computed_once(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,19 @@ TEXTS = ["the river bank was wide", "turn your homework in please . " * 7, "", "
 SCORING = ScoringOptions(tokens=40)
 
 
+def same_scores(cached: Any, plain: Any, model: Network) -> None:
+    again, scores = cached.scores(model, SCORING), plain.scores(model, SCORING)
+    assert again.values == scores.values
+    assert again.validation_loss == pytest.approx(scores.validation_loss, rel=1e-5)
+    fitted, expected = (held.calibration(model, SCORING).temperature for held in (cached, plain))
+    assert fitted == pytest.approx(expected, rel=1e-3)
+
+
+def learn_head(model: Network) -> None:
+    for parameter in model.objectives.parameters():
+        parameter.data.add_(0.1)
+
+
 @pytest.mark.parametrize("merge", ["mean", "max"])
 def test_texts(tiny_model: Callable[..., Network], tiny_tokenizer: Tokenizer, merge: str) -> None:
     config = ClassificationConfig(labels=("a", "b"))
@@ -32,14 +46,9 @@ def test_texts(tiny_model: Callable[..., Network], tiny_tokenizer: Tokenizer, me
     data = LabelledTexts(sequences, np.array([0, 1, 0, 1, 1]))
     plain = TextValidation(data, config, "accuracy", merge)  # type: ignore[arg-type]
     cached = plain.read_once(model, SCORING)
-    for parameter in model.objectives.parameters():  # the head learns
-        parameter.data.add_(0.1)
+    learn_head(model)
     assert_allclose(cached.logits(model, SCORING), plain.logits(model, SCORING), atol=1e-5)
-    again, scores = cached.scores(model, SCORING), plain.scores(model, SCORING)
-    assert again.values == scores.values
-    assert again.validation_loss == pytest.approx(scores.validation_loss, rel=1e-5)
-    fitted, expected = (held.calibration(model, SCORING).temperature for held in (cached, plain))
-    assert fitted == pytest.approx(expected, rel=1e-3)
+    same_scores(cached, plain, model)
 
 
 @pytest.mark.parametrize("settings", [{}, {"pool": "mean", "learn": "words"}, {"lstm": 4, "mix": True}, {"crf": True}])
@@ -52,11 +61,6 @@ def test_tags(tiny_model: Callable[..., Network], tiny_tokenizer: Tokenizer, set
     data = TaggedWords(sequences, tags)
     plain = TagValidation(data, config, "accuracy")
     cached = plain.read_once(model, SCORING)
-    for parameter in model.objectives.parameters():  # the head learns
-        parameter.data.add_(0.1)
+    learn_head(model)
     assert_allclose(cached.row_scores(model, SCORING), plain.row_scores(model, SCORING), atol=1e-5)
-    again, scores = cached.scores(model, SCORING), plain.scores(model, SCORING)
-    assert again.values == scores.values
-    assert again.validation_loss == pytest.approx(scores.validation_loss, rel=1e-5)
-    fitted, expected = (held.calibration(model, SCORING).temperature for held in (cached, plain))
-    assert fitted == pytest.approx(expected, rel=1e-3)
+    same_scores(cached, plain, model)

@@ -11,8 +11,6 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer as Library
-from tokenizers import models, normalizers, pre_tokenizers
 
 import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
@@ -21,7 +19,6 @@ from larvatus.data.labelled.records import Dataset, Place
 from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
 from larvatus.data.labelled.tagged import read_spanned
 from larvatus.data.text.tag_schemes import EntitySpan
-from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.commands.predict import shown
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads import SpansConfig
@@ -39,7 +36,7 @@ from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainCon
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.save import contents_hash, save_result
 from tests.tasks.tuning import finetune_spans
-from tests.tiny import save_model
+from tests.tiny import make_tokenizer, save_model
 
 PEOPLE, PLACES = ("jane", "bob", "ann", "tom", "eve"), ("rome", "paris", "oslo")
 FRAMES = {  # a and b are words, and what is said of them
@@ -74,18 +71,10 @@ TRAIN = Dataset(tuple(one for n, one in enumerate(ALL) if n % 6), "train.jsonl")
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory) -> Bundle:
     """A tiny BERT of random weights whose vocabulary has the words of the examples."""
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokens += sorted({word for one in ALL for word in one.words})
-    library = Library(models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="[UNK]"))
-    library.normalizer = normalizers.BertNormalizer(lowercase=True)
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.add_special_tokens(tokens[:5])
-    tokenizer = Tokenizer.from_library(library)
+    tokenizer = make_tokenizer(sorted({word for one in ALL for word in one.words}))
     shape = TransformerConfig(layers=2, hidden=32, heads=2, max_positions=32, init=0.2, dropout=0.0)
     model = Network.build(shape, [MaskedLMConfig()], tokenizer.size, seed=1)
-    directory = tmp_path_factory.mktemp("relations") / "tiny"
-    save_model(directory, model, tokenizer)
-    return load_bundle(directory)
+    return load_bundle(save_model(tmp_path_factory.mktemp("relations") / "tiny", model, tokenizer))
 
 
 def job(said: list[str] | None = None, **settings) -> FineTuneArguments:

@@ -70,6 +70,16 @@ def signal_at(monkeypatch: pytest.MonkeyPatch, number: int, told: str = "_epoch"
     monkeypatch.setattr(finetuning.FineTuneProgress, told, tell)
 
 
+def check_resumed(finetune: Call, *command: object, at: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is stopped at its nth evaluation and resumed ends with the bits of one that was not stopped."""
+    assert finetune(*command, "--out", folder / "whole")[0] == 0
+    with monkeypatch.context() as patched:
+        signal_at(patched, at)
+        assert finetune(*command, "--out", folder / "parts")[0] == 75
+    assert finetune(*command, "--out", folder / "parts", "--resume")[0] == 0
+    assert_bit_equal(folder / "whole", folder / "parts")
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Callable[[str], Path]:
     def make(task: str) -> Path:

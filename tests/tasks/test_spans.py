@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer as Library
-from tokenizers import models, normalizers, pre_tokenizers
 from torch.testing import assert_close
 
 from larvatus.core.errors import ArtefactError, DataError, UsageError
@@ -20,7 +16,6 @@ from larvatus.core.targets import WordSpans
 from larvatus.data.labelled.records import Dataset, Place
 from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.text.tag_schemes import EntitySpan
-from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads import SpansConfig
 from larvatus.models.network import Network
@@ -37,7 +32,7 @@ from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainCon
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.tasks.aligned import align_texts
 from tests.tasks.tuning import finetune_spans
-from tests.tiny import WORDS, save_model
+from tests.tiny import WORDS, make_tokenizer, save_model
 
 CONFIG = SpansConfig(labels=("ORG", "PER"), longest=3, hidden=8, dropout=0.0)
 
@@ -62,22 +57,11 @@ OFTEN = Dataset(TRAIN.examples * 8, "train.conllu")  # more steps to an evaluati
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory) -> Bundle:
     """A tiny BERT of random weights whose vocabulary has the words of the examples."""
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
-    tokens += ["jane", "villanueva", "united", "airlines", "holding", "discussed"]
-    library = Library(models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="[UNK]"))
-    library.normalizer = normalizers.BertNormalizer(lowercase=True)
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.add_special_tokens(tokens[:5])
-    tokenizer = Tokenizer.from_library(library)
+    more = ["jane", "villanueva", "united", "airlines", "holding", "discussed"]
+    tokenizer = make_tokenizer([*WORDS.split(), *more])
     shape = TransformerConfig(layers=2, hidden=32, heads=2, max_positions=32, init=0.2, dropout=0.0)
     model = Network.build(shape, [MaskedLMConfig()], tokenizer.size, seed=1)
-    directory = tmp_path_factory.mktemp("spans") / "tiny"
-    save(directory, model, (MaskedLMConfig(),), tokenizer)
-    return load_bundle(directory)
-
-
-def save(directory: Path, model: Network, objectives: Any, tokenizer: Tokenizer) -> None:
-    save_model(directory, model, tokenizer, objectives)
+    return load_bundle(save_model(tmp_path_factory.mktemp("spans") / "tiny", model, tokenizer))
 
 
 def job(said: list[str] | None = None, **settings) -> FineTuneArguments:
@@ -156,7 +140,7 @@ def test_united_airlines_comes_out_inside_united_airlines_holding(bundle, repres
     assert answer.coverage.share == 1.0
     assert str(answer) == "Jane Villanueva [PER], United Airlines Holding [ORG], United Airlines [ORG]"
     saved = tmp_path / "tuned"
-    save(saved, tuned.bundle.network, tuned.bundle.objectives, bundle.tokenizer)
+    save_model(saved, tuned.bundle.network, bundle.tokenizer, tuned.bundle.objectives)
     again = load_bundle(saved)
     assert again.objectives == (config,)
     assert predict_spans(again.network, found, encoded, scoring=ScoringOptions()) == [answer]

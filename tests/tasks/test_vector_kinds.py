@@ -35,7 +35,7 @@ from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.training.engine.settings import Runtime
 from tests.made_up import Call
 from tests.tasks.test_embed import PLACE, QUICK, examples, scored, similar
-from tests.tasks.test_run import assert_bit_equal, signal_at
+from tests.tasks.test_run import check_resumed
 
 HEADS: dict[str, tuple[HeadConfig, int]] = {
     "late": (LateInteractionConfig(size=4), 3),
@@ -144,12 +144,7 @@ def test_a_run_that_was_stopped_resumes_to_the_same_bits(
 ) -> None:
     train = similar(tmp_path / "train.jsonl", 40)
     command = ("embed", "--vectors", kind, "--train", train, *QUICK, "--microbatch", 64)
-    assert finetune(*command, "--out", tmp_path / "whole")[0] == 0
-    with monkeypatch.context() as patch:
-        signal_at(patch, 2)
-        assert finetune(*command, "--out", tmp_path / "parts")[0] == 75
-    assert finetune(*command, "--out", tmp_path / "parts", "--resume")[0] == 0
-    assert_bit_equal(tmp_path / "whole", tmp_path / "parts")
+    check_resumed(finetune, *command, at=2, folder=tmp_path, monkeypatch=monkeypatch)
 
 
 def test_the_weight_of_flops_follows_the_steps(tmp_path: Path, finetune: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic
+from typing import Any, ClassVar, Generic, Literal, Self
 
 import numpy as np
 
@@ -111,31 +111,41 @@ class WordSpans(TargetRecord, Generic[A]):
         )
 
 
+class GroupedTargets(TargetRecord):
+    """E examples of P units in all, such as endings; a unit is one sequence, or several where it is long."""
+
+    sizes: ClassVar[str]
+    """Field with the number of units of each example, [E]."""
+    rows: ClassVar[dict[str, Literal["sequences", "units", "examples"]]]
+    """What the rows of the other fields are."""
+    windows: Any  # [P] sequences of each unit
+
+    @property
+    def count(self) -> int:
+        return len(getattr(self, self.sizes))
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> Self:
+        units = np.searchsorted(edges(self.windows), sequences).tolist()
+        examples = np.searchsorted(edges(getattr(self, self.sizes)), units).tolist()
+        taken = {"sequences": slice(*sequences), "units": slice(*units), "examples": slice(*examples)}
+        rows = {"windows": "units", self.sizes: "examples", **self.rows}
+        return type(self)(**{name: getattr(self, name)[taken[kind]] for name, kind in rows.items()})
+
+
 @dataclass(frozen=True, eq=False)
-class ChoiceTargets(TargetRecord, Generic[A]):
+class ChoiceTargets(GroupedTargets, Generic[A]):
     """E examples of P endings in all; an ending is one sequence, or several where it is long with its context."""
 
     what: ClassVar[str] = "right endings"
+    sizes = "endings"
+    rows: ClassVar = {"labels": "examples"}
     windows: A  # [P] sequences of each ending
     endings: A  # [E] endings of each example
     labels: A  # [E] the right one, from 0; −100 where nobody knows
 
-    @property
-    def count(self) -> int:
-        return len(self.labels)  # type: ignore[arg-type]
-
-    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> ChoiceTargets[A]:
-        first, last = np.searchsorted(edges(self.windows), sequences).tolist()  # type: ignore[arg-type]
-        examples = slice(*np.searchsorted(edges(self.endings), (first, last)).tolist())  # type: ignore[arg-type]
-        return ChoiceTargets(
-            windows=self.windows[first:last],  # type: ignore[index]
-            endings=self.endings[examples],  # type: ignore[index]
-            labels=self.labels[examples],  # type: ignore[index]
-        )
-
 
 @dataclass(frozen=True, eq=False)
-class SentenceTargets(TargetRecord, Generic[A]):
+class SentenceTargets(GroupedTargets, Generic[A]):
     """E examples of T texts in all, whose vectors are compared; a text is one sequence, or several where it is long.
 
     The texts of an example follow each other: an anchor, its positive, hard negatives; or two texts with a score; or
@@ -143,49 +153,25 @@ class SentenceTargets(TargetRecord, Generic[A]):
     """
 
     what: ClassVar[str] = "texts whose vectors are compared"
+    sizes = "texts"
+    rows: ClassVar = {"kept": "sequences", "scores": "examples", "teacher": "units"}
     windows: A  # [T] sequences of each text
     kept: A  # [B, 2] the tokens of each sequence that its text is pooled from: the first, and the one after the last
     texts: A  # [E] texts of each example
     scores: A  # [E] how similar the two texts of an example are; 0 where nobody says
     teacher: A  # [T, K] vectors of a teacher; K = 0 without one
 
-    @property
-    def count(self) -> int:
-        return len(self.texts)  # type: ignore[arg-type]
-
-    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> SentenceTargets[A]:
-        first, last = np.searchsorted(edges(self.windows), sequences).tolist()  # type: ignore[arg-type]
-        examples = slice(*np.searchsorted(edges(self.texts), (first, last)).tolist())  # type: ignore[arg-type]
-        return SentenceTargets(
-            windows=self.windows[first:last],  # type: ignore[index]
-            kept=self.kept[slice(*sequences)],  # type: ignore[index]
-            texts=self.texts[examples],  # type: ignore[index]
-            scores=self.scores[examples],  # type: ignore[index]
-            teacher=self.teacher[first:last],  # type: ignore[index]
-        )
-
 
 @dataclass(frozen=True, eq=False)
-class RelevanceTargets(TargetRecord, Generic[A]):
+class RelevanceTargets(GroupedTargets, Generic[A]):
     """E lists of P passages in all, each read with its query; a pair is one sequence, or several where it is long.
 
     A list is a query with its candidates, or a single pair where the loss compares no passages with each other.
     """
 
     what: ClassVar[str] = "relevance of passages"
+    sizes = "candidates"
+    rows: ClassVar = {"grades": "units"}
     windows: A  # [P] sequences of each pair
     candidates: A  # [E] pairs of each list
     grades: A  # [P] how relevant the passage is
-
-    @property
-    def count(self) -> int:
-        return len(self.candidates)  # type: ignore[arg-type]
-
-    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> RelevanceTargets[A]:
-        first, last = np.searchsorted(edges(self.windows), sequences).tolist()  # type: ignore[arg-type]
-        lists = slice(*np.searchsorted(edges(self.candidates), (first, last)).tolist())  # type: ignore[arg-type]
-        return RelevanceTargets(
-            windows=self.windows[first:last],  # type: ignore[index]
-            candidates=self.candidates[lists],  # type: ignore[index]
-            grades=self.grades[first:last],  # type: ignore[index]
-        )

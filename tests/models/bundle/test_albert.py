@@ -28,6 +28,7 @@ from larvatus.models.network import Network, ObjectiveConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, SentenceOrderConfig
+from tests.models.bundle.families import FAMILIES
 from tests.models.bundle.theirs import (
     LIMIT,
     PROSE,
@@ -45,14 +46,7 @@ from tests.tiny import save_model
 BOTH = (MaskedLMConfig(), SentenceOrderConfig())
 HEADS = {"AlbertForPreTraining": BOTH, "AlbertForMaskedLM": BOTH[:1], "AlbertModel": ()}
 PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
-SMALL = {
-    "embedding_size": 8,
-    "hidden_size": 16,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 20,
-    "max_position_embeddings": LIMIT,
-}
+SMALL = {**FAMILIES["albert"][2], "num_hidden_layers": 3}
 
 
 @pytest.fixture(scope="module")

@@ -16,20 +16,19 @@ from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig
+from tests.models.bundle.families import FAMILIES
 from tests.models.bundle.theirs import (
     LIMIT,
     PROSE,
     edit_weights,
     equal,
-    equal_tensors,
+    read_by_both,
     scramble,
     their_directory,
-    theirs_from,
     transformers,
 )
-from tests.tiny import save_model
 
-SMALL = {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 20, "max_position_embeddings": LIMIT}
+SMALL = FAMILIES["distilbert"][2]
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +67,7 @@ def test_what_we_save_transformers_loads_with_equal_logits(
         layers=2, hidden=16, heads=2, segments=0, max_positions=LIMIT, feedforward=24, activation=activation
     )
     network = scramble(Network.build(config, (MaskedLMConfig(),), tokenizer.size, 0))
-    save_model(tmp_path / "ours", network, tokenizer)
-    theirs = theirs_from(transformers.DistilBertForMaskedLM, tmp_path / "ours")
-    equal(network, theirs, tokenizer)
-    back = load_bundle(tmp_path / "ours")
-    assert back.model == config
-    equal_tensors(network, back.network)
+    read_by_both(tmp_path / "ours", network, tokenizer, transformers.DistilBertForMaskedLM)
 
 
 def test_their_tokenizer_and_model_go_together(tmp_path: Path, tokenizer: Tokenizer) -> None:

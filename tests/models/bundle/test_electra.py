@@ -21,28 +21,14 @@ from larvatus.models.bundle.huggingface import Architecture, layout_for
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig
-from tests.models.bundle.theirs import (
-    LIMIT,
-    equal,
-    equal_tensors,
-    scramble,
-    their_directory,
-    theirs_from,
-    transformers,
-)
+from tests.models.bundle.families import FAMILIES
+from tests.models.bundle.theirs import LIMIT, equal, equal_tensors, scramble, their_directory, theirs_from, transformers
 from tests.tiny import save_model
 
 OBJECTIVES = (MaskedLMConfig(), ReplacedTokensConfig(generator=0.5))
 ALONE = ReplacedTokensConfig(generator=0.0)
 NAMES = {"ElectraForPreTraining": (ALONE,), "ElectraForMaskedLM": (MaskedLMConfig(),), "ElectraModel": ()}
-SMALL = {
-    "embedding_size": 12,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 20,
-    "max_position_embeddings": LIMIT,
-}
+SMALL = {**FAMILIES["electra"][2], "embedding_size": 12}
 
 
 def saved_by_them(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) -> tuple[Path, Any]:

@@ -15,28 +15,20 @@ from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig
+from tests.models.bundle.families import FAMILIES
 from tests.models.bundle.theirs import (
     LIMIT,
     PROSE,
     edit_config,
     edit_weights,
     equal,
-    equal_tensors,
+    read_by_both,
     scramble,
     their_directory,
-    theirs_from,
     transformers,
 )
-from tests.tiny import save_model
 
-SMALL = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 20,
-    "max_position_embeddings": LIMIT + 2,
-    "layer_norm_eps": 1e-5,
-}
+SMALL = {**FAMILIES["mpnet"][2], "layer_norm_eps": 1e-5}
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +60,7 @@ def test_an_encoder_alone_loads_and_leaves_its_pooler(tmp_path: Path, tokenizer:
 def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, tokenizer: Tokenizer) -> None:
     config = TransformerConfig(layers=2, hidden=16, heads=2, segments=0, max_positions=LIMIT, relative_buckets=32)
     network = scramble(Network.build(config, (MaskedLMConfig(),), tokenizer.size, 0))
-    save_model(tmp_path / "ours", network, tokenizer)
-    theirs = theirs_from(transformers.MPNetForMaskedLM, tmp_path / "ours")
-    equal(network, theirs, tokenizer)
-    back = load_bundle(tmp_path / "ours")
-    assert back.model == config
-    equal_tensors(network, back.network)
+    read_by_both(tmp_path / "ours", network, tokenizer, transformers.MPNetForMaskedLM)
 
 
 def test_a_sentence_transformers_package_loads_though_its_config_promises_a_head(

@@ -15,8 +15,10 @@ from torch.testing import assert_close
 
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
+from tests.tiny import save_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -96,6 +98,15 @@ def theirs_from(model: Any, directory: Path, **options: Any) -> Any:
     theirs, info = model.from_pretrained(directory, output_loading_info=True, **options)
     assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
     return theirs
+
+
+def read_by_both(directory: Path, network: Network, tokenizer: Tokenizer, model: Any) -> None:
+    """What we save, a class of `transformers` reads with equal logits, and we with equal tensors."""
+    save_model(directory, network, tokenizer)
+    equal(network, theirs_from(model, directory), tokenizer)
+    back = load_bundle(directory)
+    assert back.model == network.encoder.config
+    equal_tensors(network, back.network)
 
 
 def equal_tensors(one: Network, other: Network) -> None:

@@ -33,6 +33,7 @@ from larvatus.models.objectives.linear_cross_entropy import (
     linear_cross_entropy_and_samples,
 )
 from larvatus.models.objectives.replaced_tokens import replace_tokens
+from tests.models.objectives.their_names import named_tensors, their_sizes
 
 VOCABULARY = 60
 MODEL = TransformerConfig(
@@ -176,14 +177,8 @@ def theirs(model: Network) -> tuple[ElectraForMaskedLM, ElectraForPreTraining]:
         config = ElectraConfig(
             vocab_size=VOCABULARY,
             embedding_size=size.word_width,
-            hidden_size=size.hidden,
-            num_hidden_layers=size.layers,
-            num_attention_heads=size.heads,
-            intermediate_size=size.inner,
-            max_position_embeddings=size.max_positions,
             pad_token_id=None,  # else the gradient of a sampled [PAD] is dropped
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
+            **their_sizes(size),
         )
         theirs = kind(config)
         missing, unexpected = theirs.load_state_dict(reading(part, lambda p: p.detach().clone()), strict=False)
@@ -215,19 +210,7 @@ def reading(part: Network, get: Callable[[Tensor], Tensor]) -> dict[str, Tensor]
         head = part.objectives["replaced-tokens"]
         layers["discriminator_predictions.dense"] = head.dense
         layers["discriminator_predictions.dense_prediction"] = head.score
-    for i, block in enumerate(part.encoder.blocks):
-        place = f"electra.encoder.layer.{i}"
-        layers[f"{place}.attention.output.dense"] = block.attention.out
-        layers[f"{place}.attention.output.LayerNorm"] = block.attention_norm
-        layers[f"{place}.intermediate.dense"] = block.feedforward.up
-        layers[f"{place}.output.dense"] = block.feedforward.down
-        layers[f"{place}.output.LayerNorm"] = block.feedforward_norm
-        for kind, fused in block.attention.qkv.named_parameters():
-            for name, third in zip(("query", "key", "value"), get(fused).chunk(3), strict=True):
-                out[f"{place}.attention.self.{name}.{kind}"] = third
-    for place, layer in layers.items():
-        out |= {f"{place}.{kind}": get(parameter) for kind, parameter in layer.named_parameters()}
-    return out
+    return out | named_tensors(layers, part.encoder.blocks, "electra", get)
 
 
 def test_loss_and_gradients_equal_both_models_of_transformers_with_shared_embeddings() -> None:

@@ -20,6 +20,7 @@ from larvatus.core.rng import stream
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig
+from tests.models.objectives.their_names import named_tensors, their_sizes
 
 VOCABULARY = 200
 MODEL = TransformerConfig(layers=3, hidden=32, heads=4, max_positions=40, dropout=0.0, attention_dropout=0.0, init=0.1)
@@ -49,34 +50,11 @@ def reading(model: Network, get: Callable[[Tensor], Tensor]) -> dict[str, Tensor
         "cls.predictions.transform.dense": masked.dense,
         "cls.predictions.transform.LayerNorm": masked.norm,
     }
-    out = {"cls.predictions.bias": get(masked.bias)}
-    for i, block in enumerate(encoder.blocks):
-        place = f"bert.encoder.layer.{i}"
-        layers[f"{place}.attention.output.dense"] = block.attention.out
-        layers[f"{place}.attention.output.LayerNorm"] = block.attention_norm
-        layers[f"{place}.intermediate.dense"] = block.feedforward.up
-        layers[f"{place}.output.dense"] = block.feedforward.down
-        layers[f"{place}.output.LayerNorm"] = block.feedforward_norm
-        for kind, fused in block.attention.qkv.named_parameters():
-            for part, third in zip(("query", "key", "value"), get(fused).chunk(3), strict=True):
-                out[f"{place}.attention.self.{part}.{kind}"] = third
-    for place, layer in layers.items():
-        out |= {f"{place}.{kind}": get(parameter) for kind, parameter in layer.named_parameters()}
-    return out
+    return {"cls.predictions.bias": get(masked.bias)} | named_tensors(layers, encoder.blocks, "bert", get)
 
 
 def theirs(model: Network) -> BertForPreTraining:
-    config = BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=MODEL.hidden,
-        num_hidden_layers=MODEL.layers,
-        num_attention_heads=MODEL.heads,
-        intermediate_size=MODEL.inner,
-        max_position_embeddings=MODEL.max_positions,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    bert = BertForPreTraining(config)
+    bert = BertForPreTraining(BertConfig(vocab_size=VOCABULARY, **their_sizes(MODEL)))
     missing, unexpected = bert.load_state_dict(reading(model, lambda p: p.detach().clone()), strict=False)
     assert unexpected == []
     assert set(missing) <= {

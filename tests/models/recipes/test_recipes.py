@@ -16,6 +16,7 @@ from larvatus.models.recipes import (
     recipe_toml,
     steps_of_phases,
 )
+from tests.models.recipes.refusals import refused
 
 
 @pytest.fixture
@@ -108,9 +109,7 @@ def test_albert_says_what_lan_et_al_published():
     ],
 )
 def test_the_order_of_segments_is_not_the_next_sentence(name, settings, line):
-    with pytest.raises(RecipeError) as caught:
-        read_recipe(name, settings=settings)
-    assert line in str(caught.value)
+    assert line in refused(name, settings)
 
 
 def test_another_optimizer_or_schedule_keeps_what_else_was_said():
@@ -131,9 +130,7 @@ def test_another_optimizer_or_schedule_keeps_what_else_was_said():
     ],
 )
 def test_what_spanbert_cannot_do_is_one_line_too(settings, line):
-    with pytest.raises(RecipeError) as caught:
-        read_recipe("spanbert", settings=settings)
-    assert line in str(caught.value)
+    assert line in refused("spanbert", settings)
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -191,10 +188,7 @@ def test_a_base_is_everything_that_is_not_said(recipe_file):
     ],
 )
 def test_what_cannot_work_is_one_line_that_names_the_fix(settings, line):
-    with pytest.raises(RecipeError) as caught:
-        read_recipe("bert", settings=settings)
-    assert line in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert line in refused("bert", settings)
 
 
 def test_unknown_names_suggest_the_nearest(recipe_file):
@@ -312,7 +306,4 @@ def test_the_model_is_a_transformer_where_no_type_is_said(recipe_file):
     ],
 )
 def test_a_model_of_no_kind_is_one_line(setting, line):
-    with pytest.raises(RecipeError) as caught:
-        read_recipe("bert", settings=[setting])
-    assert str(caught.value).startswith(line)
-    assert "\n" not in str(caught.value)
+    assert refused("bert", [setting]).startswith(line)

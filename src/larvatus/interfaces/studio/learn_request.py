@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -47,6 +47,16 @@ class LearnOptions(Settings):
         return {name: value for name, value in named.items() if value is not None}
 
 
+def name_parts(name: str, endings: Sequence[str], *, refused: str, instead: str) -> tuple[str, str]:
+    """Stem and ending of the name of a file that was sent; a path before them is dropped."""
+    last = PurePosixPath(name.replace("\\", "/")).name
+    ending = PurePosixPath(last).suffix.lower()
+    if ending not in endings:
+        which = f"give a file that ends in {', '.join(endings)}; {instead} reads other formats"
+        raise UsageError(f"{last!r:.120} {refused}: {which}")
+    return PurePosixPath(last).stem, ending
+
+
 class LearnFile(Settings):
     """A small file of labelled examples, as text."""
 
@@ -60,14 +70,8 @@ class LearnFile(Settings):
 
     def checked_name(self) -> str:
         """The name under which the file is stored."""
-        last = PurePosixPath(self.name.replace("\\", "/")).name
-        ending = PurePosixPath(last).suffix.lower()
-        if ending not in ENDINGS:
-            raise UsageError(
-                f"{last!r} cannot be used here: give a file that ends in {', '.join(ENDINGS)}; "
-                "larvatus finetune reads other formats"
-            )
-        return f"{slug(PurePosixPath(last).stem)}{ending}"
+        stem, ending = name_parts(self.name, ENDINGS, refused="cannot be used here", instead="larvatus finetune")
+        return f"{slug(stem)}{ending}"
 
     def check_size(self) -> None:
         size = len(self.text.encode("utf-8", errors="surrogatepass"))

@@ -6,14 +6,13 @@ msgspec.json.decode(body, type=CollectionFile).checked_name()           # 'My no
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
 from typing import Annotated
 
 from msgspec import Meta
 
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
-from larvatus.interfaces.studio.learn_request import MOST_BYTES, slug
+from larvatus.interfaces.studio.learn_request import MOST_BYTES, name_parts, slug
 
 ENDINGS = (".txt", ".md", ".csv", ".tsv", ".jsonl")
 MOST_FILES = 1_000
@@ -43,14 +42,8 @@ class CollectionFile(Settings):
         >>> CollectionFile(collection="a", name="../My notes: 1.MD", text="x").checked_name()
         'My notes_ 1.md'
         """
-        last = PurePosixPath(self.name.replace("\\", "/")).name
-        ending = PurePosixPath(last).suffix.lower()
-        if ending not in ENDINGS:
-            raise UsageError(
-                f"{last!r:.120} cannot be indexed here: give a file that ends in {', '.join(ENDINGS)}; "
-                "larvatus search build reads other formats"
-            )
-        stem = _ODD.sub("_", PurePosixPath(last).stem).strip(" .")[:LONGEST_NAME]
+        stem, ending = name_parts(self.name, ENDINGS, refused="cannot be indexed here", instead="larvatus search build")
+        stem = _ODD.sub("_", stem).strip(" .")[:LONGEST_NAME]
         return f"{stem or 'file'}{ending}"
 
     def check_size(self) -> int:

@@ -24,6 +24,7 @@ from rich.console import Console
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.data.bulk.row_files import check_row_file
 from larvatus.data.text.streams import labelled_encoding
@@ -34,6 +35,7 @@ from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.api.text_evaluation import COLUMNS, HeldOutSettings, score_text
+from larvatus.interfaces.api.vector_evaluation import VectorEvaluationSettings, run_vector_evaluation
 from larvatus.interfaces.cli.commands.data import Columns
 from larvatus.interfaces.cli.example_evaluation import (
     TASK,
@@ -45,9 +47,8 @@ from larvatus.interfaces.cli.example_evaluation import (
 )
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Machine, MixedText, TextSources
-from larvatus.interfaces.cli.progress import is_quiet, report_skipped_counts
+from larvatus.interfaces.cli.progress import ProgressReporter, is_quiet, report_skipped_counts
 from larvatus.interfaces.cli.tables import print_json, show_part, wide_console
-from larvatus.interfaces.cli.vector_evaluation import VectorFlags, measure_vectors
 from larvatus.interfaces.settings import TextSettings
 from larvatus.tasks.registry import is_finetuned
 from larvatus.training.engine.reporter import Reporter, rich_table
@@ -69,12 +70,12 @@ class SuiteRequest(SuiteSettings):
     resume: bool = False
     """Take what --out holds, and measure what is missing."""
 
-    def refuse_alone(self) -> None:
-        """Refuse options of a suite without --suite."""
-        for name in self.__struct_fields__:
-            if name != "out" and getattr(self, name) != getattr(SuiteRequest(), name):
-                flag = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{flag} is for a suite of measurements; name one: --suite english --data DIR")
+
+class VectorFlags(VectorEvaluationSettings):
+    """What vectors are measured by, and the training examples."""
+
+    train: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Training examples of classification, to sample from; repeatable."""
 
 
 class ValidationTextSettings(HeldOutSettings):
@@ -108,7 +109,8 @@ def evaluate(
             raise UsageError("--suite cannot be combined; leave out --corpus, --against, --glue, --transfer, columns")
         _measure_suite(request, machine, of_suite)
         return
-    of_suite.refuse_alone()
+    if flag := _changed_flag(of_suite, "out"):
+        raise UsageError(f"{flag} is for a suite of measurements; name one: --suite english --data DIR")
     read: list[str | Path] = [*request.models, *request.data, *request.transfer, *text.corpus]
     check_outputs(of_suite.out, overwrite=request.overwrite, inputs=read)
     check_row_file(of_suite.out)
@@ -117,9 +119,10 @@ def evaluate(
         if request.beyond_data or text.corpus or text.languages or shown.by:
             raise UsageError("--vectors cannot be combined; leave out --corpus, --against, --glue, --transfer")
         with labelled_encoding(reading.encoding):
-            measure_vectors(on_examples, of_vectors)
+            _measure_vectors(on_examples, of_vectors)
         return
-    of_vectors.refuse_alone()
+    if flag := _changed_flag(of_vectors):
+        raise UsageError(f"{flag} is for vectors; say what they are measured by: --vectors sts --data FILE")
     if request.transfer:
         if request.of_task or text.corpus or text.languages or shown.by:
             raise UsageError("--transfer cannot be combined; leave out --data, --against, --glue, --plot, --corpus …")
@@ -135,6 +138,38 @@ def evaluate(
             evaluate_task(on_examples)
         return
     _on_text(on_examples, text, shown, reading)
+
+
+def _changed_flag(given: Settings, *without: str) -> str | None:
+    """The first option that is not at its default."""
+    defaults = type(given)()
+    changed = (name for name in given.__struct_fields__ if getattr(given, name) != getattr(defaults, name))
+    return next((f"--{name.replace('_', '-')}" for name in changed if name not in without), None)
+
+
+def _measure_vectors(work: ExampleEvaluation, flags: VectorFlags) -> None:
+    """Measure, then write the rows, or print a table or JSON."""
+    request = work.request
+    if len(request.models) != 1 or not request.data:
+        raise UsageError("vectors of one model are measured on files: name one directory, and --data FILE")
+    fields = {name: getattr(flags, name) for name in VectorEvaluationSettings.__struct_fields__}
+    chosen = VectorEvaluationSettings(**{**fields, "samples": work.chosen.samples})
+    loaded = work.machine.load(str(request.models[0]))
+    with ProgressReporter("vectors") as progress:
+        result = run_vector_evaluation(
+            loaded,
+            list(request.data),
+            chosen,
+            train=list(flags.train) or None,
+            columns=work.columns,
+            errors=request.errors,
+            progress=progress,
+        )
+    write_scores(work.out, [(result.to_dict(), result.to_dicts())])
+    if request.as_json:
+        print_json(result.to_dict())
+    else:
+        show_part(wide_console(), result.table())
 
 
 def _measure_suite(request: EvaluateRequest, machine: LoadOptions, chosen: SuiteRequest) -> None:

@@ -53,6 +53,25 @@ export function textBox(value, oninput, attributes = {}) {
   return box;
 }
 
+/** A place to drop files on; `dropped` gets a list of them. */
+export function dropZone(dropped, ...children) {
+  const zone = h(
+    "div",
+    {
+      class: "drop",
+      ondragover: (event) => (event.preventDefault(), zone.classList.add("over")),
+      ondragleave: () => zone.classList.remove("over"),
+      ondrop: (event) => {
+        event.preventDefault();
+        zone.classList.remove("over");
+        dropped([...event.dataTransfer.files]);
+      },
+    },
+    ...children,
+  );
+  return zone;
+}
+
 export const notice = (kind, ...children) => h("div", { class: `notice notice-${kind}`, role: kind === "bad" ? "alert" : "status" }, ...children);
 
 /** An error where it happened; one of a request that was replaced is none. */

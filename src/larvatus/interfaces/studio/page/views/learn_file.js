@@ -1,7 +1,7 @@
 // The file of labelled examples: dropped, chosen, or pasted.
 
 import { fill, h } from "../lib/dom.js";
-import { count, field, notice, textBox } from "../lib/parts.js";
+import { count, dropZone, field, notice, textBox } from "../lib/parts.js";
 
 const EXAMPLE = {
   name: "weather.csv",
@@ -53,19 +53,10 @@ export function fileChooser({ limits, given }) {
     }
   }
 
-  const zone = h(
-    "div",
-    {
-      class: "drop",
-      ondragover: (event) => (event.preventDefault(), zone.classList.add("over")),
-      ondragleave: () => zone.classList.remove("over"),
-      ondrop: (event) => {
-        event.preventDefault();
-        zone.classList.remove("over");
-        const [file] = event.dataTransfer.files;
-        if (file) take(file);
-        else fill(said, notice("bad", "That is not a file; drop a file of labelled examples."));
-      },
+  const zone = dropZone(
+    ([file]) => {
+      if (file) take(file);
+      else fill(said, notice("bad", "That is not a file; drop a file of labelled examples."));
     },
     h("p", null, h("strong", null, "Drop a file of labelled examples"), " or choose one."),
     h("p", { class: "faint" }, `CSV, TSV, CoNLL or JSONL, UTF-8, up to ${count(limits.bytes / 1e6)} MB. It stays on this machine.`),

@@ -2,7 +2,7 @@
 
 import { fill, h } from "../lib/dom.js";
 import { modelPicker } from "../lib/models.js";
-import { count, field, notice } from "../lib/parts.js";
+import { count, dropZone, field, notice } from "../lib/parts.js";
 
 const TABLE = /\.(csv|tsv|jsonl)$/i;
 const EXAMPLE = [
@@ -69,18 +69,8 @@ export function documentChooser({ limits, models, model, begin }) {
     fill(list, h("form", { class: "stack", "aria-label": "Documents to index", onsubmit: send }, h("ul", { class: "file-list" }, rows), h("div", { class: "row" }, field("Name of the index", name), pick, tables && field("Text column of tables", column)), h("div", null, button)));
   }
 
-  const zone = h(
-    "div",
-    {
-      class: "drop",
-      ondragover: (event) => (event.preventDefault(), zone.classList.add("over")),
-      ondragleave: () => zone.classList.remove("over"),
-      ondrop: (event) => {
-        event.preventDefault();
-        zone.classList.remove("over");
-        take([...event.dataTransfer.files]);
-      },
-    },
+  const zone = dropZone(
+    take,
     h("p", null, h("strong", null, "Drop documents"), " or choose them."),
     h("p", { class: "faint" }, `Text, Markdown, CSV, TSV or JSONL, UTF-8, up to ${count(limits.bytes / 1e6)} MB each. They stay on this machine.`),
     h("div", { class: "row row-middle" }, h("button", { type: "button", class: "button button-main", onclick: () => input.click() }, "Choose files"), h("button", { type: "button", class: "button", onclick: () => ((files = [...EXAMPLE]), fill(said), draw()) }, "Take an example")),
