@@ -1,6 +1,6 @@
 """Reports what a rank is doing to its watchdog (`watchdog.py`), and which rank is slowest.
 
-    with guarded_by(watch):
+    with guarded_by(watchdog):
         at_step(12)
         with timed_compute("cuda"): …  # around what a rank computes by itself in a step
         with waiting():                # for other ranks
