@@ -262,7 +262,7 @@ def test_pet_is_above_fine_tuning_where_the_words_are_known(tmp_path: Path) -> N
 
     random = stream(7, "test verdicts")
     lines = []
-    for number in range(6_000):
+    for number in range(3_000):
         words, verdict = (GOOD, "great") if number % 2 else (BAD, "terrible")
         lines.append(f"{review(random, words)} . it was {verdict} . \n\n")
     corpus = tmp_path / "reviews.txt"
@@ -284,15 +284,15 @@ def test_pet_is_above_fine_tuning_where_the_words_are_known(tmp_path: Path) -> N
         words={"pos": "great", "neg": "terrible"},
         patterns=("{text} . it was {blank} .", "null"),
         data=reviews(200, 2),
-        train=reviews(2_000, 3),
+        train=reviews(1_000, 3),
         k=2,
-        draws=3,
+        draws=2,
         methods=("zero", "tune", "pet"),
         baseline="finetune",
-        steps=60,
-        distil_steps=200,
-        unlabelled_most=500,
+        steps=40,
+        distil_steps=100,
+        unlabelled_most=300,
     )
 
-    assert table.row("pet").mean > table.row("finetune").mean + 0.02  # 0.118 and 0.058 seen, with two seeds
+    assert table.row("pet").mean > table.row("finetune").mean + 0.02  # 0.25 and 0.22 seen, with two seeds
     assert table.row("tune", "{text} . it was {blank} .").mean > 0.9
