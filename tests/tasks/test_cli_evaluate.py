@@ -130,7 +130,7 @@ def test_glue_tasks_stand_beside_published_scores(larvatus: Call, tuned: Any, fi
     assert [one["metrics"] for one in by_name["tasks"]] == [one["metrics"] for one in found["tasks"]]
     code, _, err = larvatus(numbers, "--task", "stsb", *given, "--plot", tmp_path / "x.png")
     assert code == 2
-    assert "no confusion matrix to draw" in err
+    assert "no confusion matrix" in err
     code, _, err = larvatus(entails, *given)
     assert code == 2
     assert "is not named after a task of GLUE" in err
@@ -184,7 +184,7 @@ def test_other_models_are_refused_in_one_line(
     assert "no text was named; give --corpus PATH" in err
     code, _, err = larvatus(classifier, tagger, "--data", files / "pairs.tsv")
     assert code == 2
-    assert "want one directory" in err
+    assert "need one directory" in err
     code, _, err = larvatus(classifier, "--data", files / "pairs.tsv", "--against", tagger)
     assert code == 2
     assert "does not classify texts; give it what it was fine-tuned for" in err

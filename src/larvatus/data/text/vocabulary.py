@@ -64,7 +64,7 @@ def learn_vocabulary(
 ) -> Tokenizer:
     """Learn a vocabulary from words that were counted with the pipeline `bare`."""
     if not words:
-        raise DataError("there are no words in the text, so no vocabulary can be learnt; check the corpus paths")
+        raise DataError("there are no words in the text, so no vocabulary can be trained; check the corpus paths")
     kind = KINDS[type(config)]
     model, tokens = kind.learn(words, config)
     if len(tokens) < config.size and not allow_smaller and not kind.may_be_smaller:

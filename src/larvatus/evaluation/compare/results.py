@@ -290,7 +290,7 @@ def _facts(sets: Sequence[SetFacts]) -> str:
     counts = ", ".join(f"{facts.name} {facts.train:,} and {facts.scored:,}" for facts in sets)
     chosen = [facts.name for facts in sets if not facts.is_test]
     by = f"; best weights were chosen by the scored examples of {', '.join(chosen)}" if chosen else ""
-    return f"examples learnt from and scored: {counts}{by}"
+    return f"training and scored examples: {counts}{by}"
 
 
 def _interval(value: SeedMean | None, kind: Kind) -> str:

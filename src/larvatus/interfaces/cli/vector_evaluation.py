@@ -1,4 +1,4 @@
-"""`larvatus evaluate --vectors`: what the vectors of an encoder are worth, next to baselines.
+"""`larvatus evaluate --vectors`: measures the vectors of an encoder, next to baselines.
 
 larvatus evaluate runs/faq --vectors sts --data sts.tsv --baselines
 larvatus evaluate runs/faq --vectors classification --train train.tsv --data test.tsv --shots 10
@@ -31,7 +31,7 @@ class VectorFlags(VectorEvaluationSettings):
         """Refuse options of vectors without --vectors."""
         for name in self.__struct_fields__:
             if getattr(self, name) != getattr(VectorFlags(), name):
-                raise UsageError(f"--{name} is for vectors; say what they are measured by: --vectors sts --data FILE")
+                raise UsageError(f"--{name} is for vectors; name the measurement: --vectors sts --data FILE")
 
 
 class _Work(Protocol):

@@ -1,4 +1,4 @@
-"""What a sentence encoder is worth on examples: correlation with scores, or how well positives are found.
+"""Evaluation of a sentence encoder: correlation with scores, or how well positives are found.
 
 evaluation = evaluate_sentences(bundle, read_sentences("sts-test.tsv"))
 evaluation.metrics["spearman"].value

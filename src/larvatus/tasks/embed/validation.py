@@ -1,4 +1,4 @@
-"""What a sentence encoder is worth on validation examples, during and after training.
+"""Validation of a sentence encoder, during and after training.
 
 held = SentenceValidation(data, "scores", metric="spearman")
 held.scores(model, scoring).main
@@ -63,7 +63,7 @@ class SentenceValidation:
         texts = self.texts(model, scoring)
         metrics = sentence_metrics(texts, self.data, self.rows)
         values = {name: score_of_all(metric.rows, metric.score, metric.of) for name, metric in metrics.items()}
-        # a correlation of cosines that are all equal is not defined, and worth nothing
+        # a correlation of cosines that are all equal is not defined, and counts as 0
         values = {name: value if math.isfinite(value) else 0.0 for name, value in values.items()}
         return Scores(metric=self.metric, values=values, validation_loss=self._loss(embedder_of(model), texts))
 

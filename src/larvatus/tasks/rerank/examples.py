@@ -45,7 +45,7 @@ class RelevanceExample(LabelledExample):
 
     @classmethod
     def remarks(cls, parts: Mapping[str, Dataset[Any]]) -> Iterator[Remark]:
-        """Queries that say nothing about the order of passages."""
+        """Queries that define no order of passages."""
         for name, part in parts.items():
             lists = by_query(part)
             without = [rows[0] for rows in lists.values() if not any(row.grade for row in rows)]

@@ -1,4 +1,4 @@
-"""What a rank says of itself at each beat of `watchdog.py`, and what is seen of its process from the same machine.
+"""The heartbeat of a rank (`watchdog.py`), and the state of its process as seen from the same machine.
 
 here = ProcessLocation.here()               # host and process
 there.seen_from(here)                       # of another process: gone, stopped, or ""
@@ -59,7 +59,7 @@ class RankFault(Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True):
-    """What a rank says of itself."""
+    """Heartbeat of a rank: its activity and its process."""
 
     where: ProcessLocation
     beat: int = 0

@@ -1,16 +1,16 @@
-"""Ranks that watch each other: one that dies, hangs or fails ends the run for all, by name, within a stated time.
+"""Ranks that monitor each other: if one dies, hangs or fails, the run ends on all within a stated time, naming it.
 
     watch = RankWatchdog(store, rank=rank, count=count, timeout_s=60.0)
     watch.start()
-    with watching(watch): …            # what this rank does, it says by the words of `rank_activity.py`
+    with watching(watch): …            # `rank_activity.py` records what this rank does
 
-Each rank says every second, through the store at which they met, that it lives and what it does (`heartbeat.py`). Rank
-0 reads that of all, the others that of rank 0. A rank is lost when its process is gone (seen at once on the same
-machine), when it was silent for `timeout_s` (stopped, cut off, its machine down), or when no rank has got on in a step
-for ten times as long (a hung collective: those that do not wait for others are named). Whoever waits for a lost rank
-cannot be woken, so its process is ended from here, with exit code 75; who can still raise, raises `RankLost`. A rank
-that fails by itself says why before it goes. Rank 0 tells it, once; where rank 0 is lost, rank 1, and one rank on each
-other machine.
+Every second, each rank writes a heartbeat with its activity to the rendezvous store (`heartbeat.py`). Rank 0 reads the
+heartbeats of all ranks, the others that of rank 0. A rank is lost when its process is gone (seen at once on the same
+machine), when it was silent for `timeout_s` (stopped, disconnected, its machine down), or when no rank makes progress
+in a step for ten times as long (a hung collective: ranks that do not wait for others are named). A rank that waits for
+a lost one cannot be woken, so the watchdog ends its process, with exit code 75; a rank that can still raise raises
+`RankLost`. A rank that fails by itself reports the reason before it ends. Rank 0 prints the reason, once; if rank 0 is
+lost, rank 1 does, and one rank on each other machine.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ STUCK_FACTOR = 10
 """Times the limit of silence, after which a step in which no rank gets on is given up."""
 FIRST = "the first step"
 CRASH_EXIT_CODE = 70
-"""Exit code of what is no fault of a user (`interfaces/cli/crash_report.py`)."""
+"""Exit code of a bug (`interfaces/cli/crash_report.py`)."""
 SMOOTHING = 0.9
 """Weight of the old value in the moving average of step seconds."""
 RESUME_HINT = (
     "the same command with --resume continues from the last checkpoint (torchrun --max-restarts does so by itself)"
 )
 _BROKEN = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "socket")
-"""What torch says where a collective failed because of another rank."""
+"""Messages of torch when a collective failed because of another rank."""
 
 
 class RankWatchdog:
@@ -61,7 +61,7 @@ class RankWatchdog:
     ) -> None:
         """`store` is used only by this watchdog: another user that waits at it would hold it up.
 
-        `first_here`: whether it is the first rank of its machine, and tells of rank 0, should that be lost.
+        `first_here`: whether it is the first rank of its machine, and reports the loss of rank 0.
         """
         self.first_here = first_here
         self.rank, self.count, self.timeout_s, self._store, self._end = rank, count, timeout_s, store, end
@@ -83,7 +83,7 @@ class RankWatchdog:
         self._now, self._closed, self._posted = threading.Event(), threading.Event(), threading.Condition()
         self._threads: list[threading.Thread] = []
         self._word = threading.Lock()
-        """Whoever gets it tells what happened; nobody gives it back."""
+        """The process that acquires it reports what happened; it is never released."""
 
     # — what this rank does: called by its main thread —
 
@@ -98,7 +98,7 @@ class RankWatchdog:
         self._mark = (step, STEP if self._steps_begun > 1 else FIRST, now)
 
     def computed(self, seconds: Callable[[], float | None]) -> None:
-        """Asked at the next step how long the device computed in this one; None where it still does."""
+        """At the next step: how long the device computed in this one; None if it still does."""
         self._computed = seconds
 
     def finished(self) -> None:
@@ -169,7 +169,7 @@ class RankWatchdog:
             self._now.clear()
 
     def _hear(self) -> None:
-        """Say how this rank is, and read how the others are."""
+        """Write the heartbeat of this rank, and read those of the others."""
         self._beats += 1
         state, verdict = self.state, self.verdict
         self._store.set(f"rank/{self.rank}", msgspec.json.encode(state).decode())
@@ -199,7 +199,7 @@ class RankWatchdog:
         return all(state.left for state in self.states.values())
 
     def _post(self, done: Callable[[], bool], limit_s: float) -> bool:
-        """Have the beat say what has changed, and wait until that is `done`."""
+        """Wake the heartbeat to write what has changed, and wait until that is `done`."""
         deadline = time.monotonic() + limit_s
         with self._posted:
             while not done() and not self._store_fault and time.monotonic() < deadline:
@@ -214,7 +214,7 @@ class RankWatchdog:
         decided = 0.0
         while not self._closed.wait(min(0.25, BEAT_S / 4)):
             now = time.monotonic()
-            if now - last > 2.0:  # this process stood still itself: what it did not hear meanwhile says nothing
+            if now - last > 2.0:  # this process was suspended itself: heartbeats that it missed meanwhile mean nothing
                 self._forgive(now - last)
             last = now
             if self.verdict is None and self._fault is None and not self._left:
@@ -304,7 +304,7 @@ class RankWatchdog:
             return self._blamed(fault) if self._is_anothers(fault) else self._confessed(fault)
 
     def _blamed(self, fault: BaseException) -> RankLost:
-        """A collective failed: say which rank it was, as soon as that is known."""
+        """A collective failed: the error of the rank that caused it, as soon as that is known."""
         self._wait_for_verdict(self.timeout_s + 5 * BEAT_S)
         verdict = self.verdict
         if verdict is None:

@@ -24,7 +24,7 @@ from larvatus.training.pretraining.step import StepReport
 def describe_run(
     job: PretrainingJob, corpus: Corpus, valid: Corpus | None, *, model: Network, more: str = ""
 ) -> Iterator[str]:
-    """Two lines, and some more where there are several languages. `more` is said of how it is trained."""
+    """Two lines, and some more where there are several languages. `more` describes how it is trained."""
     recipe = job.recipe
     yield (
         f"{printable(str(corpus.path))}: {corpus.documents:,} documents · {corpus.sentences:,} sentences"
@@ -55,7 +55,7 @@ BRIEF_EVERY_S = 300.0
 
 
 class Monitor:
-    """Told of each step, each evaluation and each save."""
+    """Callbacks for each step, each evaluation and each save."""
 
     def __init__(
         self,

@@ -82,7 +82,7 @@ def span(interval: Interval, form: str) -> str:
     return "–" if math.isnan(interval.low) else f"{interval.low:{form}} to {interval.high:{form}}"
 
 
-NO_AUL = "aul is not defined for this model: it never sees the token that it is asked for"
+NO_AUL = "aul is not defined for this model: it never reads the token that it predicts"
 """Note for XLNet."""
 GENERAL = (
     (
@@ -112,7 +112,7 @@ STEREOSET = (
         "StereoSet's sentences were written by crowd workers in the United States; many state no stereotype, or "
         "one that does no harm, and anti-stereotypes are often no counterpart (Blodgett et al. 2021)."
     ),
-    "icat joins a model's skill (lms) with its preference (ss): look at both, never at icat alone.",
+    "icat joins a model's skill (lms) with its preference (ss): look at both, never only at icat.",
 )
 WINOBIAS = (
     (

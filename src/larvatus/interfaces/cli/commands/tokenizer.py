@@ -70,7 +70,7 @@ def show(
     text: Annotated[str | None, typer.Argument(help="A text to tokenize.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a vocabulary, or how it cuts a text: pieces, words, characters."""
+    """Show a vocabulary, or the tokens of a text with their words and characters."""
     tokenizer = Tokenizer.load(Path(model_path(directory)))
     if text is None:
         _show_vocabulary(tokenizer, as_json=as_json)
