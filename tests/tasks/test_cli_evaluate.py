@@ -155,7 +155,7 @@ def test_glue_tasks_stand_beside_published_scores(larvatus: Call, tuned: Any, fi
         (["--task", "rte", "--glue", "glue"], 4, "'entailment', which the model does not know; there are: no, yes"),
         (["--data", "pairs.tsv", "--plot", "x.pdf"], 2, "--plot x.pdf must end in .png"),
         (["--data", "pairs.tsv", "--plot", "absent/x.png"], 2, "is no directory to write x.png in"),
-        (["--data", "pairs.tsv", "--corpus", "x.txt"], 2, "give one of the two: --corpus for hidden words"),
+        (["--data", "pairs.tsv", "--corpus", "x.txt"], 2, "give one of the two: --corpus for masked words"),
         (["--data", "pairs.tsv", "--length", "999"], 2, "--length 999 is more than the model's 32 positions"),
         (["--truncate"], 2, "was fine-tuned; give labelled examples: --data FILE"),
         (["--corpus", "pairs.tsv", "--truncate"], 2, "are for labelled examples; name some: --data FILE"),

@@ -69,7 +69,7 @@ def learn_vocabulary(
     model, tokens = kind.learn(words, config)
     if len(tokens) < config.size and not allow_smaller and not kind.may_be_smaller:
         raise DataError(
-            f"a vocabulary of {config.size:,} pieces is larger than the text supports ({len(tokens):,} pieces); "
+            f"a vocabulary of {config.size:,} tokens is larger than the text supports ({len(tokens):,} tokens); "
             f"{size_hint(len(tokens))}, or give more text"
         )
     _finish(bare, model, config)

@@ -194,7 +194,7 @@ class ComparisonResults(Tabular, Settings):
         rows.append(row("gain over unigram", "held out, own masks", "share", lambda run: run.gain, gain))
         for name in self.languages:
             rows.append(row(f"{name}: masked-lm loss", "held out, own masks", "number", _loss_in(name), None))
-        group = "same words hidden for all"
+        group = "same words masked for all"
         rows += [
             row("loss a word, nats", group, "number", _word("loss"), "lower", _word("error")),
             row("bits a character", group, "number", _word("bits"), "lower", _bits_error),

@@ -29,7 +29,7 @@ def describe_run(
     yield (
         f"{printable(str(corpus.path))}: {corpus.documents:,} documents · {corpus.sentences:,} sentences"
         f" · {corpus.words:,} words"
-        f" · vocabulary: {corpus.tokenizer.size:,} pieces, {corpus.tokens / max(corpus.words, 1):.2f} per word"
+        f" · vocabulary: {corpus.tokenizer.size:,} tokens, {corpus.tokens / max(corpus.words, 1):.2f} per word"
     )
     if len(corpus.manifest.languages) > 1:
         for row in language_rows(corpus.manifest.languages, recipe.mixture.alpha):

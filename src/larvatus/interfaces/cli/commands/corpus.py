@@ -196,7 +196,7 @@ def show(path: Where, alpha: Shown = 0.3, as_json: Json = False) -> None:
     console = Console(highlight=False)
     show_part(console, _table(str(path), m.languages, m.counts, mixture.alpha))
     pieces = m.counts.tokens / max(1, m.counts.words)
-    console.print(f"vocabulary: {m.settings.vocabulary:,} pieces, {pieces:.2f} a word · {len(m.shards)} shards")
+    console.print(f"vocabulary: {m.settings.vocabulary:,} tokens, {pieces:.2f} per word · {len(m.shards)} shards")
     for source in m.sources:
         licence = source.licence or "licence not given"
         console.print(escape(f"source: {source.name} ({source.files:,} files, {source.bytes:,} bytes, {licence})"))

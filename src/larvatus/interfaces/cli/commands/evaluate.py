@@ -188,7 +188,7 @@ def evaluate(
         raise UsageError("--source and --metric are for a table over languages; name its files: --transfer FILE")
     if request.of_task:
         if text.corpus or text.languages or shown.by:
-            raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
+            raise UsageError("give one of the two: --corpus for masked words, or --data and the like for a task")
         with labelled_encoding(reading.encoding):
             _on_task(on_examples)
         return

@@ -59,7 +59,7 @@ def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str,
         return
     share = f"{100 * unknown / max(1, tokens):.2f}% unknown"
     print(f"{read['documents']:,} documents · {read['characters']:,} characters · {skipped}")
-    print(f"{tokenizer.kind}: {tokenizer.size:,} pieces · {tokens:,} tokens of text · {share}")
+    print(f"{tokenizer.kind}: vocabulary of {tokenizer.size:,} tokens · {tokens:,} tokens of text · {share}")
     print(f"saved {printable(str(out))}")
     hint(f'next: larvatus tokenizer show {printable(str(out))} "Some text of yours."')
 
@@ -118,7 +118,7 @@ def _show_vocabulary(tokenizer: Tokenizer, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary | {"commonest": commonest}, ensure_ascii=False))
         return
-    print(f"{tokenizer.kind}: {tokenizer.size:,} pieces, {'lower-cased' if tokenizer.lowercase else 'cased'}")
+    print(f"{tokenizer.kind}: {tokenizer.size:,} tokens, {'lower-cased' if tokenizer.lowercase else 'cased'}")
     print("special: " + "  ".join(f"{role} {name} = {tokenizer.id(name)}" for role, name in special.items()))
     if commonest:
         print("commonest: " + " ".join(map(tokenizer.readable, commonest)))
