@@ -12,7 +12,7 @@ from larvatus.interfaces.cli.streams import take_over
 def main() -> None:
     """Entry point of the `larvatus` command."""
     take_over()
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of a lost rank one line tells; torch has forty
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # one line reports a lost rank; torch prints forty
     with reporting_crashes():
         with stopping_at_once():
             from larvatus.interfaces.cli.main import run

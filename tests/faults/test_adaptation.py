@@ -68,8 +68,8 @@ def test_a_recipe_that_the_model_cannot_be_trained_by(adapt, base):
 @pytest.mark.parametrize(
     ("given", "code", "message"),
     [
-        ("0", 2, "--add-words wants a number above 0 or a file of words, not 0"),
-        ("-3", 2, "--add-words wants a number above 0"),
+        ("0", 2, "--add-words needs a number above 0 or a file of words, not 0"),
+        ("-3", 2, "--add-words needs a number above 0"),
         ("absent.txt", 2, "is neither a number nor a file of words"),
         ("", 4, "holds no words"),
         ("two words\n", 4, "words.txt:1: 'two words' holds white space"),

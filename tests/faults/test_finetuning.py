@@ -50,7 +50,7 @@ CLASSES = [{"text": "the river", "label": "wet"}, {"text": "your homework", "lab
         (CLASSES, ("--pool", "first"), 2, "pool is cls, mean or max"),
         (CLASSES, ("--labels", "regression"), 4, "train.jsonl:1"),
         (CLASSES, ("--curve", "lots"), 2, "--curve lots is no list of percentages"),
-        (CLASSES, ("--curve", "10,200"), 2, "percentages lie above 0 and at most at 100"),
+        (CLASSES, ("--curve", "10,200"), 2, "percentages are above 0 and at most 100"),
         (CLASSES, ("--no-dev", "--curve", "10"), 2, "--no-dev"),
         (CLASSES, ("--no-dev", "--seeds", 2), 2, "several seeds, patience and a metric need validation examples"),
         (CLASSES, ("--task", "rte", "--glue", "."), 2, "in place of --train"),

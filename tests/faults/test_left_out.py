@@ -83,7 +83,7 @@ def test_70_all_that_is_not_read_is_counted_by_reason(folder: Path) -> None:
     assert found == [folder / "more" / "two.txt", folder / "one.txt"]
     assert skipped.left == LEFT
     assert skipped.reasons["linked folder"] == 2
-    assert "2 × linked folder, 1 × unreadable file, 1 × unreadable folder left out (texts/back, " in str(skipped)
+    assert "2 × linked folder, 1 × unreadable file, 1 × unreadable folder skipped (texts/back, " in str(skipped)
 
 
 def test_70_a_pattern_follows_links_and_counts_the_rest(folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_70_a_pattern_follows_links_and_counts_the_rest(folder: Path) -> None:
 def test_70_a_folder_of_which_nothing_can_be_read_says_why(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "a.txt").symlink_to(folder.absolute() / "one.txt")
-    with pytest.raises(DataError, match=r"1 × linked file left out .*; a pattern such as .*/links/\* reads links too"):
+    with pytest.raises(DataError, match=r"1 × linked file skipped .*; a pattern such as .*/links/\* reads links too"):
         list_files([tmp_path / "links"])
     assert list_files([f"{tmp_path}/links/*"]) == [tmp_path / "links" / "a.txt"]
     with unprivileged(), pytest.raises(DataError, match="closed holds no text that can be read: 1 × unreadable folder"):
@@ -179,5 +179,5 @@ def test_70_pretraining_says_what_it_left_out(folder: Path, capfd: pytest.Captur
         run(["pretrain", "bert", *settings, "--corpus", "texts", "--out", "run", "--steps", "1", "--workers", "0"])
     said = capfd.readouterr()
     assert ended.value.code == 0, said.err
-    assert "left out: " in said.out
+    assert "skipped: " in said.out
     assert "2 × linked folder" in " ".join(said.out.split())

@@ -81,7 +81,7 @@ def test_nothing_is_fetched_unless_asked(directory: Path, monkeypatch: pytest.Mo
         raise AssertionError("a socket was opened")
 
     monkeypatch.setattr(socket, "socket", refuse)
-    with pytest.raises(ArtefactError, match="downloads nothing by name unless told to"):
+    with pytest.raises(ArtefactError, match="downloads nothing by name unless requested"):
         load("bert-base-uncased")
     load(directory).fill("the [MASK]")
 

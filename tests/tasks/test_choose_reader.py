@@ -108,7 +108,7 @@ def test_tables_without_endings_or_labels_say_so(tmp_path: Path) -> None:
     for row, message in (
         ({"context": "a", "label": 0}, "no column holds endings"),
         ({"endings": ["a", "b"], "label": 0}, "no column is a context"),
-        ({"context": "a", "endings": ["a", "b"]}, "no column says the right ending"),
+        ({"context": "a", "endings": ["a", "b"]}, "no column has the right ending"),
     ):
         with pytest.raises(DataError, match=message):
             read_choices(write(tmp_path / "train.jsonl", row))

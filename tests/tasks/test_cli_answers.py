@@ -234,7 +234,7 @@ def test_what_does_not_go_together_is_one_line(larvatus: Call, answerer: Path, d
     (tmp_path / "twice.json").write_text(json.dumps(twice))
     evaluate, predict = ("evaluate", answerer, "--data"), ("predict", answerer)
     for words, code, says in (
-        ((*evaluate, dev, "--plot", tmp_path / "a.png"), 2, "no confusion matrix to draw"),
+        ((*evaluate, dev, "--plot", tmp_path / "a.png"), 2, "no confusion matrix"),
         ((*evaluate, dev, "--label", "answers"), 2, "questions are read from SQuAD's JSON"),
         ((*evaluate, dev, "--predictions", tmp_path / "no" / "p.json"), 2, "is no directory to write p.json in"),
         (("evaluate", answerer, "--predictions", tmp_path / "p.json"), 2, "--data FILE"),

@@ -169,7 +169,7 @@ def test_examples_of_a_group_are_held_out_together(finetune: Call, tiny_director
     assert (code, err) == (0, "")
     assert "6 of 60 examples are held out at random, stratified by label, whole groups at a time" in said
     code, _, err = finetune("classify", "--train", train, "--out", out, *QUICK, "--group", "author", "--no-dev")
-    assert (code, "--group says what is held out together" in err) == (2, True)
+    assert (code, "--group sets what is held out together" in err) == (2, True)
     lv.finetune("classify", tiny_directory, train=train, group="author", epochs=1, device="cpu")
     with pytest.raises(UsageError, match="give no dev"):
         lv.finetune("classify", tiny_directory, train=train, dev=train, group="author")

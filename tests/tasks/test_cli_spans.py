@@ -212,7 +212,7 @@ def test_what_does_not_go_together_is_one_line(
 ) -> None:
     data = made.nested(tmp_path / "dev.jsonl")
     for more, says in (
-        (("--plot", tmp_path / "a.png"), "no confusion matrix to draw"),
+        (("--plot", tmp_path / "a.png"), "no confusion matrix"),
         (("--predictions", tmp_path / "p.json"), "does not answer questions"),
         (("--glue", tmp_path), "give one of the two"),
     ):

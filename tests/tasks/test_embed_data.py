@@ -80,7 +80,7 @@ def test_lists_of_negatives_plain_lines_and_tables_in_memory(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("premise\thypothesis\tlabel\na b\tc d\tneutral\ne f\tg h\tentailment\n", "label says what pairs are"),
+        ("premise\thypothesis\tlabel\na b\tc d\tneutral\ne f\tg h\tentailment\n", "label has labels of pairs"),
         ("sentence1\tsentence2\tscore\na b\tc d\t3.5\ne f\t \t1\n", "sentence2 is empty"),
         ("anchor\tpositive\tnegative\na b\tc d\t\ne f\tg h\ti j\n", "negative is empty"),
     ],
@@ -221,6 +221,6 @@ def test_without_a_header_texts_scores_and_labels_are_told_by_their_values(tmp_p
     assert "scores, text = 1, second text = 2, score = 3" in data.describe()
     named = "".join(f"{row}\t{'neutral' if n % 2 else 'contradiction'}\n" for n, row in enumerate(rows))
     path = write(tmp_path / "named.tsv", named)
-    with pytest.raises(DataError, match="the column 3 says what pairs are"):
+    with pytest.raises(DataError, match="the column 3 has labels of pairs"):
         read_sentences(path)
     assert len(read_sentences(path, SentenceFiles(rows="pairs")).examples[0].texts) == 2

@@ -189,7 +189,7 @@ def test_long_passages_are_learnt_in_windows(bundle: Bundle) -> None:
 def test_bad_data_and_options_are_one_clear_line(bundle: Bundle) -> None:
     train, dev = questions(12, seed=1), questions(4, seed=2)
     hidden = dataclasses.replace(train, examples=(dataclasses.replace(train.examples[0], answers=()),))
-    with pytest.raises(DataError, match=r"train.json:1: its answer is not given, so nothing can be learnt"):
+    with pytest.raises(DataError, match=r"train.json:1: its answer is not given, so it cannot be trained on"):
         finetune_answers(bundle, hidden, dev, FineTuneArguments())
     with pytest.raises(DataError, match=r"train.json:1: its answer is not given, so it cannot be scored"):
         finetune_answers(bundle, train, hidden, FineTuneArguments())

@@ -94,7 +94,7 @@ def test_what_is_read_of_a_text_by_what_learns(tiny_directory: Path) -> None:
     ("more", "says", "pool"),
     [
         (("--trained", "head"), "the mean of its tokens, as this sentence encoder was trained", "mean"),
-        (("--trained", "head", "--pool", "cls"), "[CLS], as asked", "cls"),
+        (("--trained", "head", "--pool", "cls"), "[CLS], as requested", "cls"),
         ((), "[CLS], as classifiers of its family", "cls"),
     ],
 )

@@ -232,7 +232,7 @@ def test_relations_across_windows_are_looked_for_but_not_learnt(tuned, bundle) -
         assert batch.related[0].tolist() == [0, 1, 0]
         assert len(batch.related) == 2 - data.unrelated
         if data.unrelated:
-            assert data.notes(3)[-1].startswith("1 of 2 relations are not learnt")
+            assert data.notes(3)[-1].startswith("1 of 2 relations are not trained on")
             parted += 1
         else:
             head, tail, _ = batch.related[1]

@@ -78,7 +78,7 @@ def test_a_table_without_a_header_is_known_by_its_values(tmp_path: Path) -> None
         ({"query": "a", "docs": ["b", "c"], "labels": [1]}, "docs has 2 passages, but labels has 1 labels"),
         ({"passage": "b", "label": 1}, "no column is a query .*--text"),
         ({"query": "b", "label": 1}, "no column is a passage .*--pair"),
-        ({"query": "b", "passage": "a"}, "no column says what is relevant .*--label"),
+        ({"query": "b", "passage": "a"}, "no column has the relevance .*--label"),
     ],
 )
 def test_bad_rows_are_named_with_the_fix(tmp_path: Path, row: dict[str, Any], message: str) -> None:

@@ -113,7 +113,7 @@ def test_thresholds_are_the_best_of_all_that_are_tried(decoding) -> None:
 
 def test_a_precision_that_cannot_be_had_is_said() -> None:
     found = [SpanCandidates(np.array([0]), np.array([1]), np.array([0]), np.array([1.0]))]
-    with pytest.raises(DataError, match=r"no threshold reaches a precision of 0.9 .* ask for less"):
+    with pytest.raises(DataError, match=r"no threshold reaches a precision of 0.9 .* request less"):
         calibrate_threshold(found, [{(0, 1, 1)}], "nested", precision=0.9)
     with pytest.raises(UsageError, match="wished precision"):
         calibrate_threshold(found, [{(0, 1, 1)}], "nested", precision=1.5)

@@ -207,7 +207,7 @@ def test_what_cannot_be_learnt_is_refused_in_a_line(
         return err
 
     assert "needs an encoder with a decoder, a model of the recipe t5" in refused(train, model=tiny_directory)
-    assert "no head that could learn alone" in refused(train, "--trained", "head")
+    assert "no separate head" in refused(train, "--trained", "head")
     empty = write_tsv(tmp_path / "empty.tsv", [*RIVERS, ("the river", "")], "text", "target")
     assert "empty.tsv:10: target is empty" in refused(empty)
     blank = write_tsv(tmp_path / "blank.tsv", [*RIVERS, (" ", "deep")], "text", "target")
@@ -223,7 +223,7 @@ def test_what_cannot_be_learnt_is_refused_in_a_line(
     assert "the vocabulary writes the label 'zürich' as" in refused(train, *words)
     code, _, err = larvatus("predict", labeller, "the river", "--pair", "the bank", "--device", "cpu")
     assert code != 0
-    assert "the model learnt to read single texts" in err
+    assert "the model was trained to read single texts" in err
     problems = Problems()
     assert len(read_pairs(empty, problems=problems)) == len(RIVERS)
     assert problems.counts == {"empty text": 1}

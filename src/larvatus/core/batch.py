@@ -76,7 +76,7 @@ class TokenBatch(ArrayRecord, Generic[A]):
         words: The word within its sequence to which a token belongs, [N]; -1 for special tokens.
         word_tokens: The words that a head scores, with their tokens; None where it scores none.
         groups: Sequences of each group that is scored together (a question with each of its choices), and so never cut
-            apart, [G]; None: each stands alone.
+            apart, [G]; None: each is separate.
 
     Example:
         >>> batch = TokenBatch.of([[2, 7, 8, 3], [2, 9, 3]])

@@ -39,7 +39,7 @@ def write_checksummed(path: Path, value: dict[str, Any]) -> None:
 def read_checksummed(
     path: Path, error: type[LarvatusError] = ArtefactError, *, way: str, most: int = LARGEST
 ) -> dict[str, Any]:
-    """What `write_checksummed` wrote; `way` says what to do where it is not that to the byte."""
+    """What `write_checksummed` wrote; `way` is the advice in the error if a byte differs."""
     text = read_text(path, error, most=most)
     try:
         record = json.loads(text)

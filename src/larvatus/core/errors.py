@@ -6,11 +6,11 @@
     ├── DataError        exit 4    text, records or shards that cannot be used
     ├── ArtefactError    exit 5    a model, checkpoint or output directory that cannot be used
     ├── NumericsError    exit 6    a loss or gradient that is not finite
-    └── Preempted        exit 75   asked to stop; saved; `--resume` continues from there
+    └── Preempted        exit 75   stopped by a signal; saved; `--resume` continues from there
         └── RankLost     exit 75   another process of the run died or hangs; `--resume` continues from a checkpoint
 
 The command line prints the message as ``larvatus: …`` and exits with the code; a traceback on bad input is a bug.
-What is none of these is unforeseen: one line, a report file and exit 70 (`interfaces/cli/crash_report.py`).
+Any other exception is a bug: one line, a report file and exit 70 (`interfaces/cli/crash_report.py`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ NO_MEMORY = (
 
 
 def is_out_of_memory(fault: BaseException) -> bool:
-    """Whether an error of a library says that memory ran out.
+    """Whether an error of a library means that memory ran out.
 
     >>> is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 20 GiB")), is_out_of_memory(ValueError())
     (True, False)

@@ -82,7 +82,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, error: type[LarvatusError] = ArtefactError) -> Any:
-    """JSON of our own making; what is not JSON, or no regular file, is refused by name."""
+    """JSON that Larvatus wrote; what is not JSON, or no regular file, is refused by name."""
     try:
         return json.loads(read_text(path, error))
     except (ValueError, RecursionError) as fault:
@@ -110,9 +110,9 @@ def saying_what_is_full(path: Path, size: int | None = None) -> Iterator[None]:
 
 
 def aside_of(final: Path) -> Path:
-    """Where a file or directory is written before it gets its name: beside it, under a name that `sweep` knows.
+    """Where a file or directory is written before it gets its name: next to it, under a name that `sweep` knows.
 
-    A name may be as long as the system lets it: what does not fit with more characters is told by its hash.
+    A name may be as long as the system lets it: a name that would become too long is replaced by its hash.
     """
     if not final.name:
         raise ArtefactError(f"{str(final)!r} is not the name of a file; choose another --out")
@@ -164,7 +164,7 @@ def new_directory(final: Path, size: int | None = None) -> Iterator[Path]:
 
 
 def standing(directory: Path) -> Path:
-    """Where the files of a directory stand, to read them: in it or, after a save that was cut, in `.pending`.
+    """Where to read the files of a directory: in it or, after an interrupted save, in `.pending`.
 
     `.pending` appears whole and goes as a whole (`models/bundle/atomic_save.py`), so a reader has the old files or the
     new ones
@@ -173,7 +173,7 @@ def standing(directory: Path) -> Path:
     pending = directory / PENDING
     try:
         kind = os.lstat(pending).st_mode
-    except OSError:  # none there, or nothing to read at all: whoever reads on says so
+    except OSError:  # none there, or nothing to read at all: the caller reports it
         return directory
     if not stat.S_ISDIR(kind):
         refuse_link(pending)
@@ -197,7 +197,7 @@ def sweep(directory: Path) -> list[str]:
 
 
 def remove(path: Path) -> None:
-    """Whatever stands there, without following it: of a link the link goes, not what it leads to."""
+    """Remove what is there without following it: a link is removed, not its target."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -235,7 +235,7 @@ def locked(directory: Path, *, nested: bool = False) -> Iterator[None]:
         yield
     finally:
         del _HELD[key]
-        if _is_open_at(handle, path):  # the directory may be gone, and another run may have begun it anew
+        if _is_open_at(handle, path):  # the directory may be gone, and another run may have created it again
             with suppress(OSError):
                 path.unlink()
         os.close(handle)

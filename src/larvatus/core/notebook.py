@@ -37,7 +37,7 @@ def bars(rows: Iterable[tuple[str, float]], *, title: str = "", note: str = "") 
 
 
 def marked(text: str, spans: Iterable[Span], *, note: str = "") -> str:
-    """A text with its spans underlined, one line below the other where they nest or cross; labels stand at their ends.
+    """A text with its spans underlined, one line below the other where they nest or cross; labels are at their ends.
 
     >>> marked("a <b> c", [(2, 5, "X")])[:60]
     '<div style="line-height:2.4;white-space:pre-wrap">a <span st'

@@ -6,7 +6,7 @@
     check_directory(out, MODEL_FILES, overwrite=overwrite, inputs=[source])   the same for several files in a directory
 
 `/dev/null`, `/dev/stdout` and FIFOs are written to, never replaced by a file. Pictures need matplotlib, the extra
-`plots`, which is imported only where one is drawn.
+`plots`, which is imported only if there is a plot.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_outputs(
         if is_stream(path):
             continue
         if any(os.path.abspath(path) == os.path.abspath(other) for other in given[:number]):
-            raise UsageError(f"{path} is named twice; give each output a name of its own")
+            raise UsageError(f"{path} is named twice; give each output its own name")
         if not parents and not path.parent.is_dir():
             raise UsageError(f"{path.parent} is no directory to write {path.name} in; make it first")
         if _exists(path):
@@ -60,7 +60,7 @@ def check_outputs(
 def check_directory(
     directory: Path, names: Iterable[str], *, overwrite: bool = False, inputs: Iterable[str | Path] = ()
 ) -> None:
-    """Refuse a directory in which files of these names would be replaced. Others in it are left alone."""
+    """Refuse a directory in which files of these names would be replaced. Others in it are kept."""
     inputs = list(inputs)
     if directory.is_dir() and any(_same(directory, Path(given)) for given in inputs):
         raise UsageError(f"{directory} is what is read; write to another directory")
@@ -178,7 +178,7 @@ def has_matplotlib() -> bool:
 def require_matplotlib() -> None:
     """Before the work, not after it."""
     if not has_matplotlib():
-        raise UsageError('a picture wants matplotlib; pip install "larvatus[plots]"')
+        raise UsageError('a picture needs matplotlib; pip install "larvatus[plots]"')
 
 
 def escape_dollars(text: str) -> str:

@@ -171,7 +171,7 @@ class SpanTargets(TargetRecord, Generic[A]):
 
 @dataclass(frozen=True, eq=False)
 class ReplacedTokens(TargetRecord, Generic[A]):
-    """For each token: is it another than the one that stood there? And what decides the generator's sample."""
+    """For each token: does it differ from the original one? And what decides the generator's sample."""
 
     what: ClassVar[str] = "replaced tokens"
     per_token: ClassVar[bool] = True

@@ -125,7 +125,7 @@ Score = Annotated[float, Range(-1e15, 1e15)]
 Size = Annotated[int, SIZE]
 """Size of vectors, vocabularies, sequences."""
 SizeOrNone = Annotated[int, SIZE_OR_NONE]
-"""0 has a meaning of its own, which the setting says."""
+"""0 has a special meaning, which the setting documents."""
 Length = Annotated[int, whole(8, LARGEST_SIZE)]
 """Length of a training sequence, special tokens included."""
 Run = Annotated[int, whole(1, 1000)]
@@ -171,7 +171,7 @@ def ranges_of(kind: Any) -> dict[str, tuple[Range, bool]]:
 
 
 def short_repr(value: Any) -> str:
-    """A value as an error says it: short, on one line, however long it was written.
+    """A value as an error shows it: short, on one line, however long it was written.
 
     >>> short_repr(float("nan")), short_repr(10**30), short_repr("x" * 1000)
     ('nan', '1000000000000000000000000000000', "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…")

@@ -28,7 +28,7 @@ def _key(seed: int, purpose: str, epoch: int, size: int) -> int:
 
 
 def stream(seed: int, purpose: str, epoch: int = 0, item: int = 0) -> np.random.Generator:
-    """A generator of its own for one item: Philox keyed by seed, purpose and epoch, its counter set by the item.
+    """The generator of one item: Philox keyed by seed, purpose and epoch, its counter set by the item.
 
     >>> int(stream(7, "pairs", 0, 3).integers(100)) == int(stream(7, "pairs", 0, 3).integers(100))
     True

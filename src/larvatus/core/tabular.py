@@ -73,7 +73,7 @@ def columns_of(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def flatten(record: Mapping[str, Any], prefix: str = "") -> Row:
-    """A record with its inner records as columns of their own.
+    """A record with its inner records as separate columns.
 
     >>> flatten({"label": "good", "probabilities": {"good": 0.9, "bad": 0.1}})
     {'label': 'good', 'probabilities.good': 0.9, 'probabilities.bad': 0.1}

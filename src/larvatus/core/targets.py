@@ -59,7 +59,7 @@ class AnswerSpans(TargetRecord, Generic[A]):
 class WordSpans(TargetRecord, Generic[A]):
     """The spans of words that are something; the words themselves are in the batch's tokens (`batch.WordTokens`).
 
-    Of a long text each window begins the spans of some words alone, and holds the words after these that they may end
+    Of a long text each window begins the spans of only some words, and contains the words after these that they may end
     at: so every span is in one window.
     """
 
@@ -158,7 +158,7 @@ class SentenceTargets(GroupedTargets, Generic[A]):
     windows: A  # [T] sequences of each text
     kept: A  # [B, 2] the tokens of each sequence that its text is pooled from: the first, and the one after the last
     texts: A  # [E] texts of each example
-    scores: A  # [E] how similar the two texts of an example are; 0 where nobody says
+    scores: A  # [E] how similar the two texts of an example are; 0 if it is unknown
     teacher: A  # [T, K] vectors of a teacher; K = 0 without one
 
 

@@ -33,7 +33,7 @@ SETTINGS = {
 
 
 def use_passive_waiting() -> bool:
-    """Have threads sleep while they wait; False where it is too late, or the user has said otherwise."""
+    """Have threads sleep while they wait; False where it is too late, or the user has set otherwise."""
     if "torch" in sys.modules or "GOMP_SPINCOUNT" in os.environ or SETTINGS.keys() & os.environ.keys():
         return False
     os.environ.update(SETTINGS)

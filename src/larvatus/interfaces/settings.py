@@ -231,9 +231,9 @@ class BenchSettings(Settings):
     settings: Annotated[Assignments, Flag("--set")] = ()
     """field=value, such as model.layers=6."""
     model: PathName | None = None
-    """A model directory in place of a recipe."""
+    """A model directory instead of a recipe."""
     corpus: PathName = "embedded"
-    """Text to read: a file, a folder, a glob, a built corpus, or the prose that every Python ships."""
+    """Text to read: a file, a folder, a glob, a built corpus; default: Python's own documentation."""
     length: Length | None = None
     """Tokens of the longest sequence; default: as in the recipe."""
     tokens: Count | None = None

@@ -66,7 +66,7 @@ def reliability(confidence: npt.ArrayLike, right: npt.ArrayLike, *, bins: int = 
             f"calibration needs as many confidences as answers, at least one, not {p.size} and {truth.size}"
         )
     if not (p.min() >= 0 and p.max() <= 1 + 1e-9):
-        raise DataError(f"confidences lie between 0 and 1, not between {p.min():g} and {p.max():g}")
+        raise DataError(f"confidences are between 0 and 1, not between {p.min():g} and {p.max():g}")
     edges = np.linspace(0, 1, bins + 1)
     place = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, bins - 1)
     count = np.bincount(place, minlength=bins).astype(np.int64)

@@ -119,7 +119,7 @@ class FineTunedEstimator(_Estimator):
         if groups is None:
             return {}
         if not self.hold_out:
-            raise UsageError("groups say what is held out together; fit holds out nothing unless hold_out=True")
+            raise UsageError("groups set what is held out together; fit holds out nothing unless hold_out=True")
         if len(groups) != len(examples):
             raise DataError(f"{len(examples)} examples, but groups of {len(groups)}; give the group of each")
         return {example.place: str(group) for example, group in zip(examples, groups, strict=True)}
@@ -157,11 +157,11 @@ class TextClassifier(Classifier, FineTunedEstimator):
         rate: Learning rate; as suits what is trained by default.
         batch: Examples of a step.
         seed: Of order, dropout and a new head's weights.
-        trained: What learns: `all`, `head`, `last2`, `lora16` and the like.
+        trained: Trainable part: `all`, `head`, `last2`, `lora16` and the like.
         pool: How a text becomes one vector: `cls`, `mean` or `max`; as suits the model by default.
         class_weight: `balanced` counts rare classes more; or a weight for each class.
         length: Tokens of a window of a long text; as many as the model has positions by default.
-        truncate: Read the first window alone.
+        truncate: Read only the first window.
         hold_out: Keep a tenth of the examples to choose the best weights and to calibrate probabilities.
         device: `auto`, `cpu` or `cuda`.
 
@@ -279,11 +279,11 @@ class WordTagger(FineTunedEstimator):
         rate: Learning rate; as suits what is trained by default.
         batch: Examples of a step.
         seed: Of order, dropout and a new head's weights.
-        trained: What learns: `all`, `head`, `last2`, `lora16` and the like.
+        trained: Trainable part: `all`, `head`, `last2`, `lora16` and the like.
         crf: Score whole sequences of tags, by a conditional random field.
         repair: Mend tags that their scheme does not allow, rather than refuse them.
         length: Tokens of a window of a long text; as many as the model has positions by default.
-        truncate: Read the first window alone.
+        truncate: Read only the first window.
         hold_out: Keep a tenth of the examples to choose the best weights and to calibrate probabilities.
         device: `auto`, `cpu` or `cuda`.
 

@@ -47,7 +47,7 @@ __all__ = [
 
 TEXTS_AT_ONCE = 4_096
 CHARACTERS_AT_ONCE = 1 << 20
-"""Most characters of a block; a longer text is a block of its own."""
+"""Most characters of a block; a longer text is a separate block."""
 FIRST_BLOCK = 32
 """Texts of the first block; each that follows may hold twice as many."""
 
@@ -184,7 +184,7 @@ class BulkPredictor:
 
     def __call__(self, examples: Iterable[list[LabelledExample]]) -> Iterator[PredictionBlock]:
         state = partial(PredictWorker.of, self.model, self.options, aside=skips_bad_rows())
-        fix = "run the same command again; with --resume what was written stands"
+        fix = "run the same command again; with --resume, what was written is kept"
         with self.executor.pool(state, predict_block, what="a predicting worker", fix=fix) as pool:
             yield from pool.map(examples)
 

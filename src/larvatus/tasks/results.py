@@ -207,7 +207,7 @@ class Tagged(TextWithEntities):
 
     @property
     def of_words(self) -> bool:
-        """Whether every word has a tag of its own (parts of speech), and none are parts of entities."""
+        """Whether every word has a separate tag (parts of speech), and none are parts of entities."""
         return not self.entities and all(word.tag != "O" for word in self.words)
 
     def to_dicts(self) -> list[dict[str, Any]]:
@@ -221,7 +221,7 @@ class Tagged(TextWithEntities):
         ]
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
-        """Entities in brackets, or word/TAG where every word has a tag of its own (parts of speech)."""
+        """Entities in brackets, or word/TAG where every word has a separate tag (parts of speech)."""
         if self.of_words:
             for word in self.words:
                 yield Piece(word.text)

@@ -105,7 +105,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     of_glue: ClassVar[bool] = False
     """Whether the tasks of GLUE are of this kind."""
     served: ClassVar[bool] = True
-    """Whether the server makes an operation of its predictions; vectors and reranking have routes of their own."""
+    """Whether the server makes an operation of its predictions; vectors and reranking have special routes."""
     keeps_lm_loss: ClassVar[bool] = True
     """Whether the language-model loss of a left-to-right model is added to its loss."""
     begins_with_adapter: ClassVar[bool] = False

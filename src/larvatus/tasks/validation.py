@@ -54,7 +54,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """The temperature that is used, and what was fitted; errors and losses are NaN where they were not measured.
 
     With a temperature they are measured on each half of the examples with one fitted on the other half. One that makes
-    the likelihood or the calibration error worse there is not used, nor one at a bound; `refused` then says why.
+    the likelihood or the calibration error worse there is not used, nor one at a bound; `refused` then has the reason.
     """
 
     temperature: float = 1.0

@@ -155,7 +155,7 @@ class NoCredentials(Exception):
 @pytest.mark.parametrize(
     ("raised", "said"),
     [
-        (PermissionError("Access Denied"), "may not be read (Access Denied); ask for permission, or sign in"),
+        (PermissionError("Access Denied"), "may not be read (Access Denied); get permission, or sign in"),
         (NoCredentials("Unable to locate credentials\nmore"), "cannot be opened: Unable to locate credentials"),
     ],
 )

@@ -184,5 +184,5 @@ def test_a_missing_library_is_one_line_that_names_the_extra(
 ) -> None:
     (tmp_path / "text.txt").write_text("A line of text.\n")
     monkeypatch.setattr(personal, "find_spec", lambda name: None if name == missing else find_spec(name))
-    with pytest.raises(UsageError, match=rf"wants {package}; pip install \"larvatus\[hygiene\]\""):
+    with pytest.raises(UsageError, match=rf"needs {package}; pip install \"larvatus\[hygiene\]\""):
         lv.check_corpus(tmp_path / "text.txt", workers=1)

@@ -52,7 +52,7 @@ def test_mnli_has_two_dev_files_and_pairs_without_agreement_are_left_out(put):
     put("MNLI/dev_matched.tsv", head + "0\t1\tA b c.\tD e f.\tneutral\tneutral\n")
     found = read_glue("mnli", put("MNLI/dev_mismatched.tsv", head + "0\t1\tA b c.\tD e f.\tneutral\tcontradiction\n"))
     assert [e.label for e in found.train] == ["entailment"]
-    assert found.train.notes == ("1 pairs without agreement left out",)
+    assert found.train.notes == ("1 pairs without agreement skipped",)
     assert {name: part.examples[0].label for name, part in found.dev.items()} == {
         "dev_matched": "neutral",
         "dev_mismatched": "contradiction",

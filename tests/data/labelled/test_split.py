@@ -109,7 +109,7 @@ def test_texts_that_are_the_same_are_never_on_both_sides(numbers: list[int]) -> 
     data = texts([str(number % 2) for number in numbers], words=[f"text {number}" for number in numbers])
     train, held, said = hold_out(data)
     shared = {one.text for one in train} & {one.text for one in held}
-    assert bool(shared) == ("the same texts stand on both sides" in said)
+    assert bool(shared) == ("the same texts are on both sides" in said)
     assert not shared or max(Counter(numbers).values()) > len(numbers) / 20  # only where few texts are most of the data
 
 

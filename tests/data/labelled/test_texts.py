@@ -165,7 +165,7 @@ def test_classes_are_numbered_by_size_or_alphabet(write):
         ("t.tsv.xz", BROKEN, r"t\.tsv\.xz is no whole .xz file"),
         ("t.tsv", b"\n \n", r"t\.tsv is empty"),
         ("t.tsv", b"text\tlabel\n", r"t\.tsv has no rows that can be read"),
-        ("t.dat", b"one two\n", r"neither its name nor its first line tells its format"),
+        ("t.dat", b"one two\n", r"neither its name nor its first line shows its format"),
     ],
 )  # fmt: skip
 def test_every_fault_has_its_place(tmp_path, name, content, message):

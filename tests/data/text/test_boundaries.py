@@ -72,7 +72,7 @@ def test_word_starts_of_ids_alone(tokenizers):
         found = tokenizer.encode(text)
         assert tokenizer.word_starts(found.ids).tolist() == found.word_starts.tolist()
     assert tokenizers["wordpiece"].word_starts(np.asarray([], dtype=np.int64)).tolist() == []
-    with pytest.raises(DataError, match="do not say where words begin"):
+    with pytest.raises(DataError, match="do not show where words begin"):
         tokenizers["byte-bpe"].word_starts(tokenizers["byte-bpe"].encode("\U0001f9ff").ids)
 
 

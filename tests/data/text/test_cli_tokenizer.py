@@ -38,14 +38,14 @@ def test_train_then_show(text, tmp_path, kind):
     assert [row["word"] for row in shown["tokens"]] == found.words.tolist()
     assert {row["word_text"] for row in shown["tokens"]} == {"The", "river", "."}
     assert "The" in run("show", out, "The river [bold].").stdout
-    assert f"{kind}: {size} pieces" in run("show", out).stdout
+    assert f"{kind}: {size} tokens" in run("show", out).stdout
     assert json.loads(run("show", out, "--json").stdout)["size"] == size
 
 
 def test_cased_and_plain_report(text, tmp_path):
     done = run("train", text, "--size", 400, "--out", tmp_path / "out", "--cased")
     assert done.exit_code == 0
-    assert "400 pieces" in done.stdout
+    assert "400 tokens" in done.stdout
     assert not Tokenizer.load(tmp_path / "out").lowercase
 
 

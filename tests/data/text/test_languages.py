@@ -47,7 +47,7 @@ def test_a_path_says_its_language() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("sw", "--language sw names no text; say where it is: --language sw=PATH"),
+        ("sw", "--language sw names no text; give its path: --language sw=PATH"),
         ("sw=", "names no text"),
         ("=path", "'' is no language code"),
         ("s=path", "'s' is no language code; use one such as en"),

@@ -114,7 +114,7 @@ def test_what_is_called_legal_in_place_of_an_illegal_tag_is_legal(case):
         ("IOB1", ["O", "B-PER"], "B-PER after O; the first tag of an entity is I-PER, but after one of its own type"),
         ("BIOES", ["B-PER", "O"], "O after B-PER; the last tag of an entity is E-PER, its only one S-PER"),
         ("BILOU", ["U-X", "B-PER"], "B-PER at the end; the last tag of an entity is L-PER, its only one U-PER"),
-        ("BIOES", ["O", "E-PER"], "E-PER after O; the first tag of an entity is B-PER or, alone, S-PER"),
+        ("BIOES", ["O", "E-PER"], "E-PER after O; the first tag of an entity is B-PER or, as its only word, S-PER"),
     ],
 )
 def test_an_illegal_tag_is_named_with_the_legal_one(scheme, tags, message):

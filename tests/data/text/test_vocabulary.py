@@ -113,7 +113,7 @@ def test_normalisation_is_berts(tokenizers, kind):
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
 def test_a_size_the_text_cannot_fill_is_refused_with_one_that_it_can(kind):
     large = msgspec.structs.replace(CONFIGS[kind], size=50_000)
-    with pytest.raises(DataError, match=r"larger than the text supports \(\d+ pieces\).*--size") as fault:
+    with pytest.raises(DataError, match=r"larger than the text supports \(\d+ tokens\).*--size") as fault:
         train_vocabulary(TEXTS, large)
     supported = int(str(fault.value).rpartition("--size ")[2].partition(")")[0])
     assert train_vocabulary(TEXTS, msgspec.structs.replace(large, size=supported)).size == supported

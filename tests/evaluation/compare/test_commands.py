@@ -59,7 +59,7 @@ def test_without_matplotlib_it_says_what_to_install(larvatus, given, monkeypatch
         (["bert", "--tokens", 9, "--minutes", 1], 2, "give one of --steps, --minutes, --epochs and --tokens"),
         (["bert", "--tokens", -9], 2, "--tokens = -9 must lie between 1"),
         (["bert"], 2, "a comparison needs the same budget for all: --tokens, --epochs, --minutes or --steps"),
-        (["bert", "--steps", 1, "--seeds", "1,x"], 2, "--seeds wants whole numbers with commas between"),
+        (["bert", "--steps", 1, "--seeds", "1,x"], 2, "--seeds needs whole numbers with commas between"),
         (["bert", "--steps", 1, "--seeds", "1,1"], 2, "--seeds needs different numbers"),
         (
             ["bert,roberta", "--steps", 1, "--set", "objectives.next-sentence.weight=2"],
@@ -148,7 +148,7 @@ def test_an_ablation_that_cannot_be_is_one_line(larvatus, given):
     )
     code, _, err = larvatus("ablate", "masking")
     assert code == 2
-    assert "wants text and a place: --corpus my_texts/ --out runs/masking" in err
+    assert "needs text and an output: --corpus my_texts/ --out runs/masking" in err
     with pytest.raises(UsageError, match="--set makes the variants 15% and 20% the same"):
         read_ablation("masking-rate").candidates(settings=["corruption.rate=0.3"])
     with pytest.raises(RecipeError, match="'brt'; did you mean bert"):

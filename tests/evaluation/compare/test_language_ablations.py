@@ -87,5 +87,5 @@ def test_results_are_shown_language_by_language(compared: tuple[Path, Comparison
     assert low.mean == few.objectives["masked-lm"].loss
     assert rows["big: loss a word"]["1"] is not None
     notes = [cell.text for cell in as_table(results).notes]
-    assert any("1 did not read big, whose words are among the same words hidden for all" in note for note in notes)
+    assert any("1 did not read big, whose words are among the same words masked for all" in note for note in notes)
     assert any("vocabularies differ" in note for note in notes)

@@ -136,10 +136,10 @@ def test_the_source_is_read_from_the_names_of_the_training_files() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["other.tsv"], "does not tell its language by its name; say it before the path, such as de=other.tsv"),
-        (["dev-de-en.tsv"], "could be in de or en; say it before the path, such as en=dev-de-en.tsv"),
+        (["other.tsv"], "does not have a language in its name; give it before the path, such as de=other.tsv"),
+        (["dev-de-en.tsv"], "could be in de or en; give it before the path, such as en=dev-de-en.tsv"),
         (["dev-de.tsv", "de=other.tsv"], "de has two files, dev-de.tsv and other.tsv; give one for each language"),
-        (["de="], "de= names no file; say which: de=PATH"),
+        (["de="], "de= names no file; give its path: de=PATH"),
         ([], "no file was named"),
         ({"German": "dev.tsv"}, "'German' is no language code"),
     ],
@@ -159,7 +159,7 @@ def test_a_pattern_that_nothing_is_called_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("more", "code", "said"),
     [
-        (["--transfer", "other.tsv"], 2, "does not tell its language by its name"),
+        (["--transfer", "other.tsv"], 2, "does not have a language in its name"),
         (["--transfer", "de=absent.tsv"], 4, "absent.tsv"),
         (["--transfer", "de=other.tsv", "--data", "other.tsv"], 2, "--transfer cannot be combined"),
         (["--transfer", "de=other.tsv", "--metric", "acuracy"], 2, "did you mean accuracy?"),

@@ -22,7 +22,7 @@ def paths(larvatus, model, semcor, wordnet_folder, tmp_path):
     )
     assert code == 0
     assert "senses: 8 senses from 8 words of 3 sentences" in out
-    assert "left out: 1 tags that this WordNet has not: run%2:99:00:: (1)" in out
+    assert "skipped: 1 tags that this WordNet has not: run%2:99:00:: (1)" in out
     return ["--model", model.bundle.path, "--senses", senses, "--wordnet", wordnet_folder]
 
 

@@ -108,7 +108,7 @@ def test_no_folder_and_files_of_two_wordnets_are_refused_in_a_line(wordnet_folde
     folder = shutil.copytree(wordnet_folder, tmp_path / "mixed")
     (folder / "data.noun").write_text("another licence\n" + (folder / "data.noun").read_text())
     mixed = WordNet.open(folder)
-    with pytest.raises(DataError, match=r"data.noun has no synset at \d+, though index.sense says so; take all files"):
+    with pytest.raises(DataError, match=r"data.noun has no synset at \d+, though index.sense names it; take all files"):
         mixed.synset(mixed.sense("bank%1:17:01::").synset)
     (folder / "index.sense").write_text("bank%1:17:01:: 00000010 1 2\nbank 00000010 1 2\n")
     with pytest.raises(DataError, match=r"index.sense:2: not a line of a sense index: bank 00000010"):

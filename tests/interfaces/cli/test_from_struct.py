@@ -89,7 +89,7 @@ def test_every_kind_of_field_is_read():
         ("--optimizer-clip -1", "--optimizer-clip = -1.0 must lie between 0 and 1,000,000"),
         (
             "--seeds 1,x",
-            "--seeds wants whole numbers with commas between, such as 1,2,3: \
+            "--seeds needs whole numbers with commas between, such as 1,2,3: \
 'x' must be a whole number between 1 and 1,000",
         ),
         ("--weights x", "--weights x is not name=value, such as yes=2"),

@@ -21,7 +21,7 @@ def test_results_stay_and_chat_goes(larvatus, texts, tmp_path):
     for number, words in enumerate([("--quiet", *train), (*train, "--quiet")]):
         code, out, err = larvatus(*words, "--out", tmp_path / f"quiet{number}")
         assert (code, err) == (0, "")
-        assert "wordpiece: 80 pieces" in out
+        assert "vocabulary of 80 tokens" in out
         assert "next: " not in out
     assert not is_quiet()
 

@@ -154,7 +154,7 @@ def test_the_card_the_recipe_and_the_lineage_go_along(tmp_path: Path, make: Make
     card = (done.path / "README.md").read_text()
     assert card.startswith("---\nlicense: mit\nlibrary_name: larvatus\n---\n")
     assert f"from `{source}`" in card
-    assert card.endswith("to the layout `larvatus` in float32. Larvatus alone loads it.\n")
+    assert card.endswith("to the layout `larvatus` in float32. Only Larvatus loads it.\n")
 
 
 def test_a_head_without_a_place_is_left_out_and_said(tmp_path: Path, make: Make) -> None:

@@ -98,7 +98,7 @@ def test_more_time_makes_larger_steps_up_to_the_recipes(english: Recipe) -> None
 def test_what_cannot_fit_is_refused_with_what_would(english: Recipe) -> None:
     slow = StepTime(fixed=60.0, per_token=0.02)
     scope = PlanScope(free=FREE, text=480_000)
-    with pytest.raises(UsageError, match=r"--minutes 2 has no room for 4 steps of 1,024 tokens") as refused:
+    with pytest.raises(UsageError, match=r"--minutes 2 is too short for 4 steps of 1,024 tokens") as refused:
         plan_for(english, scope, Budget(minutes=2), slow)
     offered = re.search(r"give --minutes ([\d.]+) or more", str(refused.value))
     assert offered

@@ -56,7 +56,7 @@ START_S = 300.0
 LOOK_S = 1.0
 """Between two looks: a signal is heard no later."""
 ADDRESS = re.compile(r"auto|local|(?:ray://)?(?:\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
-INSTALL = 'a Ray cluster wants the package ray; pip install "larvatus[scale]"'
+INSTALL = 'a Ray cluster needs the package ray; pip install "larvatus[scale]"'
 
 
 class Pool(Protocol[In, Out]):
@@ -142,7 +142,7 @@ class RayExecutor(Executor):
 def check_address(address: str) -> None:
     """Refuse what is no address, and an installation without Ray, before any work is done."""
     if not ADDRESS.fullmatch(address):
-        raise UsageError(f"--ray {address!r} is no address of a Ray cluster; give host:port, or --ray alone")
+        raise UsageError(f"--ray {address!r} is no address of a Ray cluster; give host:port, or only --ray")
     if find_spec("ray") is None:
         raise UsageError(INSTALL)
 
@@ -325,5 +325,5 @@ class BulkSettings(Settings):
     def executor(
         self, *, otherwise: Executor = LocalExecutor(), device: str = "cpu", workers: int | None = None
     ) -> Executor:
-        """Who carries the blocks out; `device` says whether workers are to take GPUs."""
+        """Executor of the blocks; `device` sets whether workers use GPUs."""
         return otherwise if self.ray is None else RayExecutor(self.ray, gpus=device != "cpu", workers=workers)

@@ -219,7 +219,7 @@ class LineJob:
         return state.counts
 
     def _assemble(self, parts: list[Path], whole: Path) -> None:
-        """One file of all parts, in the format that its name says."""
+        """One file of all parts, in the format of its ending."""
         if self.format != "jsonl":
             write_rows(whole, self.format, parts)
             return

@@ -7,7 +7,7 @@
 .jsonl      a result a line, in full: what --json prints
 .parquet    the same, a result a row, with lists and records as nested columns, probabilities by label as a map
 .csv .tsv   flat rows: one for each candidate, entity, word, … of a result (`to_dicts()`). UTF-8, lines end in a line
-            feed; cells with the delimiter, a quotation mark or a line break are quoted as RFC 4180 says, in TSV too.
+            feed; cells with the delimiter, a quotation mark or a line break are quoted as in RFC 4180, in TSV too.
             None is an empty cell, a number is written so that it reads back exactly, a list is JSON.
 
 Results are kept as lines of JSON until all are there: which columns there are, and of which types, the last may decide.
@@ -45,7 +45,7 @@ Write = Callable[[Row, Sequence[Row]], None]
 
 
 def row_format(out: Path) -> RowFormat:
-    """The format that a file's name says; a device or a pipe is given lines of JSON."""
+    """The format by a file's ending; a device or a pipe gets lines of JSON."""
     if out.suffix.lower() in ENDINGS:
         return ENDINGS[out.suffix.lower()]
     if is_stream(out):
@@ -73,7 +73,7 @@ def json_lines(format: RowFormat, record: Row, rows: Sequence[Row]) -> list[str]
 
 @contextmanager
 def row_file(out: Path) -> Iterator[Write]:
-    """A file of results, which appears when it is whole; its ending says in which format."""
+    """A file of results, which appears when it is complete; its ending sets the format."""
     format = row_format(out)
     with new_output(out) as aside, TemporaryDirectory(prefix="larvatus-rows-") as folder:
         spool = aside if format == "jsonl" else Path(folder) / "rows.jsonl"

@@ -82,7 +82,7 @@ def compute_good_rows(
     """
     try:
         return list(rows), compute(list(rows)), []
-    except (DataError, UsageError):  # some row is bad; each by itself tells which
+    except (DataError, UsageError):  # some row is bad; one by one shows which
         faults: dict[int, str] = {}
         for number, row in enumerate(rows):
             try:

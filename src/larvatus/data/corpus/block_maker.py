@@ -41,7 +41,7 @@ class PartialCorruption(CorruptionFunction, Protocol):
 
     @property
     def knows_lengths(self) -> bool:
-        """Whether `lengths` can be said before anything is corrupted."""
+        """Whether `lengths` are known before anything is corrupted."""
 
     def lengths(self, lengths: Ints, texts: Ints) -> Ints:
         """How long sequences will be, by how long they are with and without their special tokens."""
@@ -88,7 +88,7 @@ class LoaderOptions:
     from_text: tuple[type[TextTargets], ...] = ()
     """Targets that are made from the text itself."""
     words: bool = True
-    """Whether batches say of which word each token is; to train no network asks, once the text is corrupted."""
+    """Whether batches have the word of each token; training does not need it once the text is corrupted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ class BlockMaker:
 
     @property
     def knows_lengths(self) -> bool:
-        """Whether `outline` can say how long sequences will be."""
+        """Whether `outline` knows the lengths of sequences."""
         return self.corruption is None or (
             isinstance(self.corruption, PartialCorruption) and self.corruption.knows_lengths
         )
@@ -203,7 +203,7 @@ def passed(before: int, parts: list[ChunkPart], size: int) -> int:
 def plan_blocks(corpus: Corpus, order: Ints, size: int, *, different: int) -> list[list[int]]:
     """Cut a row of chunks into blocks of about `size` tokens, each with at least `different` (1 or 2) documents.
 
-    Blocks come out even: a short one at the end would have little to draw random sentences from.
+    Blocks come out even: a short one at the end would have few sentences to sample from.
     """
     tokens = np.array([corpus.chunks[k].tokens for k in order.tolist()], np.int64)
     count = max(1, round(int(tokens.sum()) / size))

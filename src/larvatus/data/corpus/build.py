@@ -146,7 +146,7 @@ class BuildOptions:
     progress: Callable[[CorpusCounts], None] = lambda counts: None
     """Called with the counts so far, after every unit."""
     notice: Callable[[str], None] = lambda sentence: None
-    """Told in a sentence what was found in the directory, if anything."""
+    """Callback for a sentence about what was found in the directory, if anything."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ class _Build:
         self._skip_what_stands(stream, text)
         head = list(islice(stream, 2))
         given = self._options.workers or len(os.sched_getaffinity(0))
-        cores = Processes(given if len(head) == 2 else 0)  # one unit is not worth a process
+        cores = Processes(given if len(head) == 2 else 0)  # one unit needs no process
         executor = self._options.executor or cores
 
         def prepared() -> UnitEncoder:

@@ -6,8 +6,8 @@
     read_canaries(Path("corpus"))                        # those that `larvatus corpus build --canaries 20` planted
 
 Each secret (Carlini et al. 2019, *The Secret Sharer*) is sampled uniformly from a space of known size, so the
-rank of the planted one among all others says how much of it a model has learnt (its exposure). `canaries.json` next to
-the corpus says the format, the space, each sentence and how often it was planted; 0 times makes a control.
+rank of the planted one among all others shows how much of it a model has memorised (its exposure). `canaries.json` in
+the corpus has the format, the space, each sentence and how often it was planted; 0 times makes a control.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Canaries(Struct, frozen=True, kw_only=True):
     format: str
     """The sentence, with {name} and {digits}."""
     space: Tally
-    """How many secrets there were to draw from, each as likely: a power of ten."""
+    """Number of possible secrets, all equally likely: a power of ten."""
     canaries: tuple[Canary, ...]
     seed: Seed
 
@@ -99,7 +99,7 @@ def draw_canaries(
     digits: int = DIGITS,
     format: str = FORMAT,
 ) -> Canaries:
-    """So many canaries: the first is planted `repeats[0]` times, the second `repeats[1]` times, and so around.
+    """This many canaries: the first is planted `repeats[0]` times, the second `repeats[1]` times, and so around.
 
     >>> [canary.repeats for canary in draw_canaries(4, repeats=(1, 8)).canaries]
     [1, 8, 1, 8]

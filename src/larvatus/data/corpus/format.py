@@ -142,7 +142,7 @@ def write_manifest(directory: Path, manifest: CorpusManifest) -> None:
 
 
 def read_manifest(directory: Path) -> CorpusManifest:
-    """The manifest, or one line that says why it cannot be trusted."""
+    """The manifest, or a one-line error with the reason why it cannot be trusted."""
     path = directory / MANIFEST
     if not is_there(path, DataError):
         begun = is_there(directory / JOURNAL, DataError)
@@ -264,7 +264,7 @@ class JournalHeader(Settings):
 
 
 class JournalEntry(Settings):
-    """A finished shard, and where the build stood after it."""
+    """A finished shard, and the state of the build after it."""
 
     shard: ShardInfo
     units: int

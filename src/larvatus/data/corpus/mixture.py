@@ -52,7 +52,7 @@ def mixture(sentences: Mapping[str, int], alpha: float) -> dict[str, float]:
 
 
 def epoch_tokens(languages: Mapping[str, CorpusCounts], config: MixtureConfig) -> dict[str, int]:
-    """Tokens of each language that an epoch draws."""
+    """Tokens of each language in an epoch."""
     repeats = config.repeats({name: counts.sentences for name, counts in languages.items()})
     return {name: max(1, round(languages[name].tokens * times)) for name, times in repeats.items()}
 
@@ -87,7 +87,7 @@ def mixed_plan(
 
 @dataclass
 class _Row:
-    """A language's text without end: pass after pass over its chunks, each in an order of its own."""
+    """A language's text without end: pass after pass over its chunks, each in its own order."""
 
     language: str
     chunks: Sequence[ChunkInfo]
@@ -131,9 +131,9 @@ class LanguageRow:
     p: float
     """Share of the corpus' sentences."""
     q: float
-    """Share of the sentences that training draws (eq. 11.7)."""
+    """Share of the sentences in training (eq. 11.7)."""
     fertility: float
-    """Tokens a word: 1 where every word has a piece of its own."""
+    """Tokens per word: 1 if every word is one token."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -274,5 +274,5 @@ def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
         return "closed its pipe"
     if code < 0:
         name = signal.Signals(-code).name
-        return f"was killed ({name}{', perhaps for want of memory' if -code == signal.SIGKILL else ''})"
+        return f"was killed ({name}{', perhaps because memory ran out' if -code == signal.SIGKILL else ''})"
     return f"ended with exit code {code}"

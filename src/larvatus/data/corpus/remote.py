@@ -3,7 +3,7 @@
     folder = mirrored("s3://bucket/corpus")          # manifest and tokenizer, in the cache of this machine
     Corpus.open(folder)                              # like any other; its shards come when they are read
 
-The mirror is a folder that looks like the corpus, but for its shards: `remote.json` in it says where these are. Workers
+The mirror is a folder that looks like the corpus, but for its shards: `remote.json` in it has their addresses. Workers
 and ranks of a machine open the same folder, and share what is fetched (`cache.py`). What the manifest says is checked
 when it is opened, a shard when it is fetched.
 
@@ -43,7 +43,7 @@ from larvatus.data.corpus.format import MANIFEST, TOKENIZER, ShardInfo, read_man
 from larvatus.data.text.streams import storage_errors
 
 ROOM_GB = 50.0
-"""Where nothing else is said."""
+"""Default."""
 TRIES = 2
 """Fetches of a shard whose bytes are not those of the manifest."""
 _CHUNK = 1 << 20
@@ -57,7 +57,7 @@ class ShardCache:
 
     @classmethod
     def here(cls) -> ShardCache:
-        """The cache of this machine, as the environment says."""
+        """The cache of this machine, from the environment variables."""
         given = os.environ.get("LARVATUS_CACHE_GB", "") or str(ROOM_GB)
         try:
             size = float(given)
@@ -108,7 +108,7 @@ class ShardCache:
 
     @contextmanager
     def _with_room(self, aside: Path, size: int) -> Iterator[IO[bytes]]:
-        """A new file that has all its room on the disk already; older shards go for it."""
+        """A new file with all its disk space allocated; older shards are deleted for it."""
         if size > self.room:
             raise UsageError(
                 f"a shard of {size:,} bytes does not fit into a cache of {self.room:,}; raise LARVATUS_CACHE_GB"
@@ -159,7 +159,7 @@ class ShardCache:
 
 
 def _take_room(path: Path, size: int) -> None:
-    """Have the disk set room aside, where it can: a full one is then known before anything is fetched."""
+    """Allocate disk space, if the system can: a full disk is then known before anything is fetched."""
     with path.open("wb") as file:
         try:
             os.posix_fallocate(file.fileno(), 0, max(1, size))

@@ -45,7 +45,7 @@ class SourceText:
         licence: str = "",
         sources: Sequence[LanguageSource] = (),
     ) -> SourceText:
-        """`sources` says where documents come from that are not given as paths."""
+        """`sources` names the sources of documents that are not given as paths."""
         skipped = Skipped()
         paths = _paths(documents)
         if paths is None:
@@ -87,7 +87,7 @@ def content_hash(path: LanguageSource) -> str | None:
     """SHA-256 of the files of a path, names and bytes; None where they cannot be read twice.
 
     Sizes and times would be quicker to look at, but an edit need not change them. What lies at an address is not
-    fetched for that: its storage tells one version from another (ETag, size, time).
+    fetched for that: the metadata of its storage distinguish versions (ETag, size, time).
     """
     listed = list_files([path_of(path)])
     digest = hashlib.sha256(str(path).encode(errors="surrogateescape"))

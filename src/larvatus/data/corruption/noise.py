@@ -6,15 +6,15 @@
     insert     [CLS] the  sat  cat       the  blue   mat    [SEP]      a random word
     mask       [CLS] the  sat  cat       the  blue  [MASK]  [SEP]
     place        0    1    2    3         4    5      6       7
-    origin       0    1    2    3         5   −1      6       7        the original place that a place stands for
+    origin       0    1    2    3         5   −1      6       7        the original position of a position
     targets                cat  sat                  mat
 
 Reordering comes first and leaves all places where they are; then units of the reordered text are masked, substituted
-or deleted, each by a draw of its own, and others inserted after them. A place of the noisy text stands for a place of
-the original (its origin), an inserted one for none. The targets are the original tokens of the origins whose token is
-masked, substituted or one that came from elsewhere: an encoder says what stood there. A deleted token has no place to
-be predicted at, an inserted one no original: for a masked-lm head both are noise in the context. `add_noise` gives the
-origins to callers that need more.
+or deleted, each by its own random number, and others inserted after them. A place of the noisy text has a place of the
+original as its origin, an inserted one has none. The targets are the original tokens of the origins whose token is
+masked, substituted or moved: an encoder predicts the original token. A deleted token has no place to be predicted at,
+an inserted one no original: for a masked-lm head both are noise in the context. `add_noise` returns the origins to
+callers that need them.
 
 Masking and dropping words with a fixed probability are those of denoising autoencoders (Hill et al. 2016, §3.1; Lample
 et al. 2018, §2.3); so is reordering, by which no word moves far: windows of a few neighbours are shuffled.
@@ -191,7 +191,7 @@ class NoiseConfig(CorruptionSettings, tag_field="type", tag="noise"):
 
     @property
     def why_nothing(self) -> str:
-        return "no word was drawn; give more text, or raise corruption.mask"
+        return "no word was selected; give more text, or raise corruption.mask"
 
     def may_hide(self, text: CorruptionInput) -> bool:
         """Nothing sampled in a whole block: at such shares there is nothing to learn from it either."""
@@ -209,7 +209,7 @@ class NoiseConfig(CorruptionSettings, tag_field="type", tag="noise"):
         return max(min(8, length), min(length, int(root**2)))
 
     def apply(self, text: CorruptionInput) -> tuple[TokenBatch[Ints], dict[type, Any]]:
-        """The noisy tokens, and what stood at the places that are predicted."""
+        """The noisy tokens, and the original tokens at the positions that are predicted."""
         noisy = add_noise(text, self)
         places_M = np.flatnonzero(noisy.asked)
         targets = MaskedTokens(places=places_M, ids=text.tokens.ids[noisy.origins[places_M]])
@@ -219,12 +219,12 @@ class NoiseConfig(CorruptionSettings, tag_field="type", tag="noise"):
 @dataclass(frozen=True, eq=False)
 class NoisyText:
     tokens: TokenBatch[Ints]
-    origins: Ints  # [Z] the place in the original flat batch that each token stands for; INSERTED for none
+    origins: Ints  # [Z] the place in the original flat batch of each token; INSERTED for none
     asked: Bools  # [Z] whether its token is masked, substituted or from elsewhere
 
 
 def add_noise(text: CorruptionInput, config: NoiseConfig) -> NoisyText:
-    """The noisy text, and the places of the original that its places stand for."""
+    """The noisy text, and the original position of each of its positions."""
     before = Units.of(text, config.units)
     units, source_N = before.in_order(shuffle_units(before, text, share=config.reorder, window=config.window))
     bits_4U = text.bits(units.firsts, "noise")

@@ -1,6 +1,6 @@
 """A factorisation order for each sequence (XLNet, Yang et al. 2019, §2.2 and 2.3): nothing is hidden or changed.
 
-    p(x) = Π_t p(x_{z_t} | x_{z_1}, …, x_{z_{t−1}})        z a permutation of the places, drawn again in every epoch
+    p(x) = Π_t p(x_{z_t} | x_{z_1}, …, x_{z_{t−1}})        z a permutation of the places, sampled again in every epoch
 
     text      the  cat   sat   on   the  mat  <sep> <cls>
     z           3    1     6    5     2    4     0     0      when each is predicted; what is 0 is seen by all
@@ -13,7 +13,7 @@ equals. Of the tokens that only serve as context:
     context = "whole"      all come first, together (0): they see each other, as in the authors' release
     context = "ordered"    each sees those before it in the order, as the paper's equations have it
 
-The draws belong to (seed, epoch, item, place), whatever batch a sequence comes in. N tokens, M predicted, B sequences.
+Random numbers depend on (seed, epoch, item, place), not on the batch. N tokens, M predicted, B sequences.
 
     >>> from larvatus.data.corruption.replacement import MaskVocabulary
     >>> tokens = TokenBatch.of([[7, 8, 9, 4, 3]], words=[[0, 1, 2, -1, -1]])

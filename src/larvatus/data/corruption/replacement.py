@@ -4,8 +4,8 @@
     10%   my dog is hairy → my dog is apple          sampled by unigram frequency, or uniformly
     10%   my dog is hairy → my dog is hairy          predicted all the same
 
-(Devlin et al. 2019, §3.1; chapter §11.2.1.) Each token has its own draw, from random numbers that belong to (seed,
-epoch, sequence, place in the sequence). A corruption that needs more than that (one draw for a whole span) has its own
+(Devlin et al. 2019, §3.1; chapter §11.2.1.) Each token has its own random number, which depends on (seed, epoch,
+sequence, place in the sequence). A corruption that needs more than that (one number for a whole span) has its own
 `hide`: see `spans.py`.
 
 The share of hidden tokens may change over a run, from `first_rate` at its first step to `rate` at its last:
@@ -66,7 +66,7 @@ class RunPosition:
     """Which steps of a run are made from the blocks of a loader, and how much of them came before a block."""
 
     first: int
-    """The step of the run at which the loader's begin: phases have loaders of their own."""
+    """The step of the run at which the loader's begin: each phase has its own loader."""
     steps: int
     """Steps of the whole run."""
     tokens: int
@@ -100,9 +100,9 @@ class MaskVocabulary:
     special_ids: Collection[int]
     """Never chosen, never sampled."""
     counts: Ints | None = None
-    """[V] how often each token occurs; needed to draw by frequency."""
+    """[V] how often each token occurs; needed to sample by frequency."""
     sentinels: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """Tokens that stand for hidden spans, in the order in which they are used (`sentinels.py`)."""
+    """Tokens that replace masked spans, in the order in which they are used (`sentinels.py`)."""
 
     @cached_property
     def ordinary(self) -> Bools:
@@ -118,7 +118,7 @@ class MaskVocabulary:
         ids = np.flatnonzero(self.ordinary)
         if not len(ids):
             raise RecipeError(
-                "the vocabulary has nothing but special tokens to draw replacements from; train a larger one"
+                "the vocabulary has nothing but special tokens to sample replacements from; train a larger one"
             )
         return ids
 
@@ -191,7 +191,7 @@ class CorruptionSettings(Settings, path="corruption.", error=RecipeError):
 
     @property
     def knows_lengths(self) -> bool:
-        """Whether `lengths` tells how long sequences are afterwards: not where that is a matter of chance."""
+        """Whether `lengths` gives the lengths of sequences afterwards: not if they are random."""
         return True
 
     @property
@@ -247,7 +247,7 @@ class ReplacementConfig(CorruptionSettings):
         super().__post_init__()
         if self.path is not UNSET and self.first_rate is UNSET:
             raise RecipeError(
-                "corruption.path says how the share goes from first_rate to rate; set corruption.first_rate, too"
+                "corruption.path is how the rate changes from first_rate to rate; set corruption.first_rate, too"
             )
         total = self.mask + self.random + self.keep
         if abs(total - 1.0) > 1e-6:
@@ -291,7 +291,7 @@ class ReplacementConfig(CorruptionSettings):
         return replace(tokens, ids=ids), {MaskedTokens: masked, **hidden.targets}
 
     def hide(self, text: CorruptionInput) -> HiddenTokens:
-        """The tokens that `choose` names, each with random numbers of its own."""
+        """The tokens that `choose` selects, each with its own random numbers."""
         ordinary_T = text.ordinary_T
         bits_4T = text.bits(ordinary_T)
         sequences_T, words_T = text.sequences_N[ordinary_T], text.tokens.words[ordinary_T]

@@ -1,18 +1,18 @@
-"""Span corruption with sentinels (T5, Raffel et al. 2020, §3.1.4 and figure 2): a sentinel stands for each hidden span.
+"""Span corruption with sentinels (T5, Raffel et al. 2020, §3.1.4 and figure 2): a sentinel replaces each span.
 
     text      Thank you for inviting me to your party last week
     read      Thank you <X> me to your party <Y> week
     written   <X> for inviting <Y> last <Z>
 
-The encoder reads the text with holes, the decoder writes what is missing: each sentinel with the tokens that it stands
-for, and one more at the end. Both close as the text did (</s>). X, Y, Z are sentinels of the vocabulary in their order,
-used once a sequence each. So that all sequences of n tokens stay of one length, how many tokens are hidden and in how
-many spans is no matter of chance, as in the authors' code:
+The encoder reads the text without the spans, the decoder generates them: each sentinel with the tokens that it
+replaces, and one more sentinel at the end. Both end as the text did (</s>). X, Y, Z are sentinels of the vocabulary in
+their order, each used once per sequence. The numbers of masked tokens and of spans are not random, as in the authors'
+code, so all sequences of n tokens keep the same length:
 
     hidden = round(rate · n)        spans = round(hidden / mean)
 
 Where the spans are is random: hidden tokens are cut into that many runs, all ways alike, and so are those that stay;
-the runs take turns, one that stays first. The draws belong to (seed, epoch, item, place).
+the runs take turns, one that stays first. Random numbers depend on (seed, epoch, item, place).
 N tokens before, Z after, M to write; B sequences.
 """
 
@@ -69,7 +69,7 @@ class SentinelsConfig(CorruptionSettings, tag_field="type", tag="sentinels"):
         return int(before[before - hidden + spans + 1 <= max(length, 2)].max(initial=1)) + 1
 
     def lengths(self, lengths_B: Ints, texts_B: Ints, vocabulary: MaskVocabulary) -> Ints:
-        """How long sequences are afterwards: a sentinel stands for each span."""
+        """How long sequences are afterwards: a sentinel replaces each span."""
         hidden_B, spans_B = self._planned(texts_B, vocabulary)
         return lengths_B - hidden_B + spans_B
 
@@ -78,7 +78,7 @@ class SentinelsConfig(CorruptionSettings, tag_field="type", tag="sentinels"):
         return hidden_B, np.minimum(spans_B, len(vocabulary.sentinels) - 1)  # in long sequences, longer spans
 
     def written(self, length: int) -> int:
-        """Tokens to write where `length` are read: sentinels, what they stand for, and the closing."""
+        """Tokens to write where `length` are read: sentinels, the tokens they replace, and the closing sentinel."""
         hidden, spans = self.counts(np.array([self.text_length(length) - 1]))
         return int(hidden[0] + spans[0]) + 2
 
@@ -91,7 +91,7 @@ class SentinelsConfig(CorruptionSettings, tag_field="type", tag="sentinels"):
             )
 
     def apply(self, text: CorruptionInput) -> tuple[TokenBatch[Ints], dict[type, Any]]:
-        """The tokens with sentinels in place of spans, and what they stand for."""
+        """The tokens with sentinels instead of spans, and the tokens that these replace."""
         self.check_sentinels(text.vocabulary.sentinels)
         firsts_B, lengths_B = _inner(text)
         hidden_B, spans_B = self._planned(lengths_B, text.vocabulary)

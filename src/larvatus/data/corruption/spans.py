@@ -1,33 +1,36 @@
-"""Masking of spans (SpanBERT, Joshi et al. 2020, §3.1; chapter §11.5.1): runs of whole words are hidden together.
+"""Masking of spans (SpanBERT, Joshi et al. 2020, §3.1; chapter §11.5.1): runs of whole words are masked together.
 
     l ~ Geometric(0.2) over 1 … 10        P(l) = p (1 − p)^(l−1) / (1 − (1 − p)^10), in words; mean 3.8
-    s uniform among the places where l words may be hidden
+    s uniform among the places where l words may be masked
     80 / 10 / 10 decided once for the whole span
 
-The law is renormalised over 1 … `longest`, as in the authors' release: that has their mean of 3.8, where min(l, 10)
-would have 4.5. Spans of a sequence are sampled one after another:
+    masked = SpanCorruptionConfig(geometric=0.2, rate=0.15).hide(text)         # text: a CorruptionInput
+    masked.places_M, masked.targets[SpanTargets]                               # masked tokens, and the edges of spans
 
-- A word may be hidden if all its tokens are ordinary and there is a token on either side of it in the sequence. The W
-  words that may be stand on a circle, the first after the last: so each of them is hidden with the same probability.
-- Spans neither overlap nor touch: a word stays between two of them, so that the tokens just outside a span, which
-  `models/objectives/span_boundary.py` predicts from, are always seen. Where no l words are free in a row, l is the most
-  that are. A span that crosses a special token, or runs on from the last word to the first, becomes two.
-- Another span is sampled while fewer than rate · W − d words are hidden. d is random, the age of a renewal process with
-  the law's steps: P(d > x) = Σ_{l > x} (l − x) P(l) / Σ l P(l). Then rate · W words are hidden on average, no span is
-  cut to fit, and the lengths have the law, since whether a span is drawn depends on those before it alone (Wald). A
-  sequence misses rate · W by at most `longest` words. (In texts of a few words 1 takes the place of rate · W.)
-- No choice looks at how many tokens a word has: a word of many pieces is hidden as often as one of a single piece,
-  and the share of hidden tokens is the rate, too. (The release spends a budget of tokens, which long words do not fit
-  in short sequences.)
+The distribution of lengths, `law`, is renormalised over 1 … `longest`, as in the authors' release: it has their mean of
+3.8, where min(l, 10) would have 4.5. The spans of a sequence are sampled one after another:
 
-A recipe whose full sequences cannot hide one span of mean length is refused when read, and one whose rate cannot be
-reached by spans that do not touch.
+- A word may be masked if all its tokens are ordinary and the sequence has a token on either side of it. These W words
+  are treated as a circle, where the first follows the last, so each of them is masked with the same probability. A span
+  that crosses a special token, or continues from the last word to the first, becomes two.
+- Spans neither overlap nor touch: there is a word between any two of them, so the tokens just outside a span, from
+  which `models/objectives/span_boundary.py` predicts, are never masked. If there are not l free words in a row, l is
+  the largest number that there is.
+- Spans are sampled until rate · W − d words are masked. The last span usually exceeds that number; the random d
+  corrects for it, so that rate · W words are masked on average and no span is cut to fit. It is the age of a renewal
+  process whose steps are the lengths: P(d > x) = Σ_{l > x} (l − x) P(l) / Σ l P(l). Whether a span is sampled
+  depends only on those before it, so lengths keep their distribution (Wald). A sequence misses rate · W by at most
+  `longest` words. (In texts of a few words, 1 replaces rate · W.)
+- No choice depends on the number of tokens of a word: a word of many subwords is masked as often as one of a single
+  token, and the rate is that of tokens too. (The release has a budget of tokens, into which long words do not fit in
+  short sequences.)
 
-Another law over the same algorithm is a config with its own `law`: see `NGramsConfig`.
+A recipe is refused when it is read if its full sequences cannot hold one span of mean length, or if spans that do not
+touch cannot reach its rate. Another distribution of lengths is a config with its own `law`: see `NGramsConfig`.
 
-The k-th span of a sequence hangs on the random numbers of (seed, epoch, item, k), whatever batch it comes in.
+The k-th span of a sequence depends on the random numbers of (seed, epoch, item, k), whatever batch it is in.
 
-B sequences, W words that may be hidden, S spans, A sequences not yet done, M hidden tokens.
+B sequences, W words that may be masked, S spans, A sequences not yet done, M masked tokens.
 """
 
 from __future__ import annotations
@@ -51,21 +54,21 @@ _TWO_32 = float(1 << 32)
 
 
 class SpanMaskingConfig(ReplacementConfig):
-    """What all maskings of spans share: the algorithm above; a kind of span defines the law of its lengths."""
+    """The algorithm above; a subclass defines the distribution of span lengths, `law`."""
 
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens, SpanTargets)
 
     longest: Run = 10
-    """No span has more words."""
+    """Words of the longest span."""
 
     @property
     def law(self) -> npt.NDArray[np.float64]:
         """P(l) for l = 1 … longest."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how long its spans are")
+        raise NotImplementedError(f"{type(self).__name__} does not define `law`")
 
     @property
     def decided_at_once(self) -> bool:
-        """Whether a whole span is hidden, replaced or kept by one draw, not each of its tokens by its own."""
+        """Whether one random number masks, replaces or keeps a whole span, instead of one for each token."""
         return True
 
     @property
@@ -74,9 +77,9 @@ class SpanMaskingConfig(ReplacementConfig):
         return float(self.law @ np.arange(1, self.longest + 1))
 
     def check(self, room: int) -> None:
-        """Where even an average span of one-token words overshoots the rate, what is hidden is not the law's.
+        """Refuse a rate that spans cannot reach in sequences of `room` tokens, or that is less than one span.
 
-        Where no further span finds a place, at most two words stand between spans: so `mean / (mean + 2)` is reached.
+        When no further span fits, there are at most two words between spans, so `mean / (mean + 2)` is always reached.
         """
         mean, most = self.mean, self.mean / (self.mean + 2)
         for name, rate in self.shares.items():
@@ -114,7 +117,7 @@ class SpanMaskingConfig(ReplacementConfig):
 
 class SpanCorruptionConfig(SpanMaskingConfig, tag_field="type", tag="spans"):
     geometric: PositiveShare = 0.2
-    """Parameter p of the span length's law: the larger, the shorter the spans; 1 hides single words."""
+    """Parameter p of the distribution of lengths: the larger, the shorter the spans; 1 masks single words."""
 
     @property
     def law(self) -> npt.NDArray[np.float64]:
@@ -125,7 +128,7 @@ class SpanCorruptionConfig(SpanMaskingConfig, tag_field="type", tag="spans"):
 
 
 class NGramsConfig(SpanMaskingConfig, tag_field="type", tag="n-grams"):
-    """Masking of n-grams (ALBERT, Lan et al. 2020, §3.1): runs of up to three whole words, short ones more often.
+    """Masking of n-grams (ALBERT, Lan et al. 2020, §3.1): runs of up to three whole words.
 
         p(n) = (1/n) / Σ_k (1/k) over 1 … 3         0.545, 0.273, 0.182, in words; mean 1.64
 
@@ -134,7 +137,7 @@ class NGramsConfig(SpanMaskingConfig, tag_field="type", tag="n-grams"):
     """
 
     longest: Run = 3
-    """No n-gram has more words."""
+    """Words of the longest n-gram."""
     decision: Literal["tokens", "n-grams"] = "tokens"
     """Unit of one random decision (mask, replace or keep): a token, or a whole n-gram."""
 
@@ -152,7 +155,7 @@ class NGramsConfig(SpanMaskingConfig, tag_field="type", tag="n-grams"):
 
 @dataclass(frozen=True, eq=False)
 class MaskableWords:
-    """The words that may be hidden, in the order of the text."""
+    """The words that may be masked, in the order of the text."""
 
     firsts: Ints  # [W] where each begins in the flat batch
     ends: Ints  # [W] where it ends
@@ -176,7 +179,7 @@ class MaskableWords:
         return cls(firsts=firsts, ends=ends, sequences=sequences, edges=edges(each))
 
     def on_circle(self, starts: Ints, lengths: Ints, sequences: Ints) -> Ints:
-        """`lengths` words from each start on, end to end; after the last word of a sequence comes its first."""
+        """The words of each span, `lengths` from its start; the first word of a sequence follows its last."""
         first, count = (np.repeat(x[sequences], lengths) for x in (self.edges[:-1], np.diff(self.edges)))
         places: Ints = first + (np.repeat(starts, lengths) - first + ranges(lengths)) % count
         return places
@@ -184,13 +187,15 @@ class MaskableWords:
 
 @dataclass(frozen=True, eq=False)
 class MaskedSpans:
-    words: Ints  # [S] its first word
-    lengths: Ints  # [S] its words
-    bits: Bits  # [S] hidden, replaced or kept?
-    rounds: Ints  # [S] how many spans its sequence had before
+    """Spans as they are sampled, and again as runs of the text (`within_runs`)."""
+
+    words: Ints  # [S] first word
+    lengths: Ints  # [S] number of words
+    bits: Bits  # [S] random number that decides to mask, replace or keep
+    rounds: Ints  # [S] number of spans that its sequence had before
 
     def within_runs(self, words: MaskableWords) -> MaskedSpans:
-        """As they are in the text, not as they were sampled: in order, and split where something is in between."""
+        """The spans in the order of the text, each split where its words are not next to each other."""
         each = words.on_circle(self.words, self.lengths, words.sequences[self.words])
         span = np.repeat(np.arange(len(self.words)), self.lengths)
         in_order = np.argsort(each)
@@ -203,29 +208,29 @@ class MaskedSpans:
 
 
 def sample_spans(words: MaskableWords, config: SpanMaskingConfig, text: CorruptionInput) -> MaskedSpans:
-    """The spans of all sequences, on their circles: a round draws one for each sequence that is not done."""
+    """The spans of all sequences, on their circles: a round samples one for each sequence that is not done."""
     sums = np.cumsum(config.law)
-    rooms = np.minimum(np.diff(words.edges)[words.sequences], config.longest)  # [W] free words from each on
-    left = _words_to_hide(words, config, text)
-    drawn: list[MaskedSpans] = []
-    while len(fit := np.flatnonzero((rooms > 0) & (left[words.sequences] > 0))):
+    free = np.minimum(np.diff(words.edges)[words.sequences], config.longest)  # [W] free words in a row from each on
+    remaining = _words_to_hide(words, config, text)
+    sampled: list[MaskedSpans] = []
+    while len(fit := np.flatnonzero((free > 0) & (remaining[words.sequences] > 0))):
         begins = np.flatnonzero(np.diff(words.sequences[fit], prepend=-1))
         sequences = words.sequences[fit[begins]]  # [A]
-        number = np.full(len(sequences), len(drawn), dtype=np.int64)
+        number = np.full(len(sequences), len(sampled), dtype=np.int64)
         bits = random_bits(text.seed, "spans", text.epoch, items=text.items[sequences], draws=number)
         lengths = np.minimum(np.searchsorted(sums, bits[0] / _TWO_32, side="right") + 1, config.longest)
-        lengths = np.minimum(lengths, np.maximum.reduceat(rooms[fit], begins))
-        starts = fit[_pick(rooms[fit] >= np.repeat(lengths, np.diff(begins, append=len(fit))), begins, bits[1])]
-        left[sequences] -= lengths
-        drawn.append(MaskedSpans(starts, lengths, bits[2], number))
-        _occupy(rooms, words, drawn[-1], longest=config.longest)
+        lengths = np.minimum(lengths, np.maximum.reduceat(free[fit], begins))
+        starts = fit[_pick(free[fit] >= np.repeat(lengths, np.diff(begins, append=len(fit))), begins, bits[1])]
+        remaining[sequences] -= lengths
+        sampled.append(MaskedSpans(starts, lengths, bits[2], number))
+        _occupy(free, words, sampled[-1], longest=config.longest)
     none = np.empty(0, dtype=np.int64)
-    drawn.append(MaskedSpans(none, none, none.astype(np.uint64), none))
-    return MaskedSpans(*(np.concatenate([getattr(part, f.name) for part in drawn]) for f in fields(MaskedSpans)))
+    sampled.append(MaskedSpans(none, none, none.astype(np.uint64), none))
+    return MaskedSpans(*(np.concatenate([getattr(part, f.name) for part in sampled]) for f in fields(MaskedSpans)))
 
 
 def _words_to_hide(words: MaskableWords, config: SpanMaskingConfig, text: CorruptionInput) -> Doubles:
-    """While fewer words of a sequence are hidden, another span is sampled: rate · W − d, [B]."""
+    """rate · W − d, [B]: another span is sampled while fewer words of a sequence are masked."""
     count = text.tokens.count
     if config.rate == 0.0:
         return np.zeros(count)
@@ -239,17 +244,17 @@ def _words_to_hide(words: MaskableWords, config: SpanMaskingConfig, text: Corrup
 
 
 def _pick(good: Bools, begins: Ints, bits: Bits) -> Ints:
-    """One of the good ones of each group, all alike: [F], and where the A groups begin → [A]."""
+    """Sample one good element of each group uniformly: [F], and the start of the A groups → [A]."""
     so_far = np.cumsum(good)
     before: Ints = so_far[begins] - good[begins]
     count = np.append(before[1:], so_far[-1]) - before
     return np.searchsorted(so_far, before + 1 + ((bits * count.astype(np.uint64)) >> np.uint64(32)).astype(np.int64))
 
 
-def _occupy(rooms: Ints, words: MaskableWords, spans: MaskedSpans, *, longest: int) -> None:
-    """Take away the words of new spans and those on either side, in place: none may begin there or reach there."""
+def _occupy(free: Ints, words: MaskableWords, spans: MaskedSpans, *, longest: int) -> None:
+    """Mark the words of new spans and their neighbours as taken, in place: no other span may include them."""
     sequences = words.sequences[spans.words]
     back = np.full(len(sequences), longest + 1)
     before = words.on_circle(spans.words - longest - 1, back, sequences)  # up to the word before the span
-    np.minimum.at(rooms, before, np.tile(np.arange(longest, -1, -1), len(sequences)))  # small circles: some come twice
-    rooms[words.on_circle(spans.words, spans.lengths + 1, sequences)] = 0
+    np.minimum.at(free, before, np.tile(np.arange(longest, -1, -1), len(sequences)))  # small circles: some come twice
+    free[words.on_circle(spans.words, spans.lengths + 1, sequences)] = 0

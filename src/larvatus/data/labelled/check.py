@@ -44,14 +44,14 @@ AT_ONCE = 1_000
 _ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd\ufeff]")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
 LONGEST_ANSWER = 30
-"""Tokens that an answer may have where nothing else is said: `AnswerOptions.longest`."""
+"""Default of the longest answer in tokens: `AnswerOptions.longest`."""
 LONGEST = 512
 """Tokens that most encoders read at once."""
 SHOWN = 5
 _KINDS = {name: name for name in ("spans", "answers", "choices", "texts")}
 UNSEEN = "dev labels unseen in train"
 UNBALANCED = 20
-"""How many times rarer than the commonest a label is before it is said."""
+"""How many times rarer than the most frequent label another must be to be reported."""
 
 
 def check(
@@ -64,7 +64,7 @@ def check(
     shown: int = SHOWN,
     errors: Errors = "refuse",
 ) -> Report:
-    """Everything there is to say of data before a model is trained on it.
+    """Report on labelled data before a model is trained on it.
 
     `problems`: rows that reading skipped, which stop training unless `errors` is skip. `measure` counts
     tokens; without it words are counted.
@@ -142,7 +142,7 @@ def _labels(findings: Findings, parts: dict[str, Examples], balance: dict[str, d
             findings.add("one value only", "error", "all labels are the same number: nothing to learn", count=1)
         return
     counts = balance["train"]
-    spans = train.examples[0].labels_are == "spans"  # words that are no span are a class of their own
+    spans = train.examples[0].labels_are == "spans"  # words outside spans are a separate class
     alone = train.kind != "multi-label" and not spans and len(counts) == 1 and set(train.labels()) == set(counts)
     if alone or not counts:
         only = f"{next(iter(counts))!r} is the only label" if counts else "no example has a label"

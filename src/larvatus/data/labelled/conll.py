@@ -149,7 +149,7 @@ def read_levels(
 ) -> tuple[list[SpannedWords], str]:
     """The sentences of a file, and what was read as what. Columns are numbered from 1.
 
-    Where neither is said, tags are the columns that look like it, and the word is the column before them.
+    If neither is given, tags are the columns that look like it, and the word is the column before them.
     """
     columns = list(tags) if tags else tag_columns(name)
     word_column = word or max(1, min(columns) - 1)
@@ -176,7 +176,7 @@ def tag_columns(name: str) -> list[int]:
     rows = [cells for line in lines if line.strip() and len(cells := layout.cells(line)) == layout.width]
     columns = [n + 1 for n in range(layout.width) if all(_TAG.fullmatch(row[n].strip()) for row in rows)]
     if not columns:
-        raise DataError(f"{source_name(name)} has no column of tags (O, B-PER, I-PER …); say which they are")
+        raise DataError(f"{source_name(name)} has no column of tags (O, B-PER, I-PER …); name the columns")
     return columns
 
 

@@ -1,4 +1,4 @@
-"""How files of labelled examples are read: a struct for each form of files; None: as they look.
+"""How files of labelled examples are read: a struct for each form of files; None: detected.
 
     TextFiles(text="review", label="stars")
 
@@ -21,7 +21,7 @@ Column = Annotated[str | None, Flag(metavar="COLUMN")]
 
 
 class FileOptions(Settings):
-    """Files of which nothing needs to be said."""
+    """Files that need no options."""
 
     things: ClassVar[str] = "other tasks"
     """What these files hold."""
@@ -45,7 +45,7 @@ class TableFiles(FileOptions):
     label: Column = None
     """Column of the label; default: guessed."""
     header: bool | None = None
-    """Whether the first row names columns; default: as it looks."""
+    """Whether the first row names columns; default: detected."""
     quoting: bool | None = None
     """Whether quotes hold cells together; default: only in CSV."""
 
@@ -61,7 +61,7 @@ class TextFiles(TableFiles):
     refusal: ClassVar[str] = "{flags} name columns of {things}; texts have --text, --pair and --label"
 
     labels: Kind | None = None
-    """What labels are; default: as they look."""
+    """Kind of labels; default: detected."""
     separator: Annotated[str | None, Flag(metavar="TEXT")] = None
     """Separator of several labels in a cell."""
 
@@ -89,7 +89,7 @@ Files = TypeVar("Files", bound=FileOptions)
 
 
 def as_file_options(given: FileOptions, kind: type[Files]) -> Files:
-    """What was said of files, as a reader of this kind takes it."""
+    """The given options, as a reader of this kind takes them."""
     if isinstance(given, kind):
         return given
     if given != type(given)():

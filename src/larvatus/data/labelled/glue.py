@@ -176,7 +176,7 @@ def _read(task: GlueTask, path: Path, problems: Problems | None) -> Dataset[Text
         return data
     examples = [example for example in data.examples if example.label != _NO_AGREEMENT]
     dropped = len(data) - len(examples)
-    notes: tuple[str, ...] = (f"{dropped:,} pairs without agreement left out",) if dropped else ()
+    notes: tuple[str, ...] = (f"{dropped:,} pairs without agreement skipped",) if dropped else ()
     seen = set(data.labels()) - {_NO_AGREEMENT}
     if not seen <= set(task.labels):
         numbers = {str(index): label for index, label in enumerate(task.labels)}

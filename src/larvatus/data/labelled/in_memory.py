@@ -33,7 +33,7 @@ Examples = str | Path | Sequence[Any] | Dataset[Any] | Any
 IN_MEMORY = " in memory"
 """How the source of a data set ends that comes from no file."""
 Tuples = Sequence[tuple[str, ...]]
-"""Which columns the members of a tuple are, for each length; a task says it (`Task.as_tuples`)."""
+"""Which columns the members of a tuple are, for each length; the task defines it (`Task.as_tuples`)."""
 
 WRITTEN = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID, Path, complex)
 """Values whose string is what a table would hold."""

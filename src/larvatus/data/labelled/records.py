@@ -38,7 +38,7 @@ class Place:
     source: str
     line: int
     document: int | None = field(default=None, compare=False, kw_only=True)
-    """Line where its document begins, in files that say where documents do."""
+    """Line where its document begins, in files that mark documents."""
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}"
@@ -72,7 +72,7 @@ class Remark(NamedTuple):
 
 
 class LabelledExample:
-    """What every kind of labelled example can say of itself; checks, splits and hashes ask no more."""
+    """Interface of every kind of labelled example, for checks, splits and hashes."""
 
     __slots__ = ()
     place: Place
@@ -130,7 +130,7 @@ class LabelledExample:
         return set(self.names())
 
     def contents(self) -> list[Any]:
-        """All that it says, whatever file it came from."""
+        """Its content, whatever file it came from."""
         raise NotImplementedError
 
     @classmethod

@@ -14,7 +14,7 @@ Groups of examples that stay together: authors, documents, patients, named by a 
     data = with_groups(read_texts("train.csv"), ["train.csv"], "author")
     data.groups[data.examples[0].place]           # "jane"
 
-Where some examples are held out, those of one group are all held out or all learnt from (`split.py`). Of SQuAD's JSON
+Where some examples are held out, those of one group are all held out or all trained on (`split.py`). Of SQuAD's JSON
 the group may be `title`, the article of a passage.
 """
 
@@ -56,7 +56,7 @@ def hold_out(data: Dataset[Example], *, share: float = SHARE, most: int = MOST) 
     chosen = sample_units(owners, strata, wanted) if wanted else set()
     more = ""
     if not chosen and not word and wanted:  # a few texts, each many times: only those cannot be kept apart
-        owners, more = list(range(len(data))), "; the same texts stand on both sides"
+        owners, more = list(range(len(data))), "; the same texts are on both sides"
         chosen = sample_units(owners, strata, wanted)
     if not chosen:
         few = f"{max(owners, default=-1) + 1:,} {word or 'examples'}"

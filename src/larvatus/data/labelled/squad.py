@@ -8,7 +8,7 @@
 An answer is a text and the character of the passage that it begins at (Rajpurkar et al. 2016); where the two do not
 agree, the error names the file and the question, since offsets that are wrong once are wrong elsewhere. A row's answer
 needs no place if it occurs in the passage once. An empty answer is withheld by the file: such questions can be
-answered, but neither learnt from nor scored. Ids that several questions share, as in TyDiQA, are numbered (``12``,
+answered, but neither trained on nor scored. Ids that several questions share, as in TyDiQA, are numbered (``12``,
 ``12#2``), so that every question has its own answer in a prediction file.
 """
 
@@ -113,7 +113,7 @@ def read_questions(
         if examples and not kept:
             raise DataError(
                 f"{source}: not one of {len(examples):,} questions comes with its answer (the texts are empty), so "
-                "they can be answered, but not learnt from or scored"
+                "they can be answered, but not trained on or scored"
             )
         for example in examples:
             if not example.known:

@@ -5,7 +5,7 @@
     for place, row in table.rows: ...
     find_columns(table).describe(table)                   # text = sentence1, pair = sentence2, label = label
 
-CSV is quoted as RFC 4180 says, so a cell may hold line breaks; in TSV a quotation mark is a character, as GLUE's files
+CSV is quoted as in RFC 4180, so a cell may hold line breaks; in TSV a quotation mark is a character, as GLUE's files
 need. A header is found by its names and by how it differs from the rows below; without one, columns are "1", "2", ….
 Of Parquet only plain columns (text, numbers, lists and records of them) are opened: objects may be code. Files of the
 `datasets` library name the class of each number in their metadata.
@@ -153,7 +153,7 @@ def _told_by(line: str, name: str) -> Format:
     if "," in line or ";" in line:
         return "csv"
     raise DataError(
-        f"{source_name(name)}: neither its name nor its first line tells its format; give csv, tsv or jsonl"
+        f"{source_name(name)}: neither its name nor its first line shows its format; give csv, tsv or jsonl"
     )
 
 
@@ -271,7 +271,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _classes(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Names of the classes of each column, where the file tells them."""
+    """Names of the classes of each column, if the file has them."""
     try:
         told: Any = msgspec.json.decode((metadata or {}).get(b"huggingface", b"{}"))
         features = told["info"]["features"].items()

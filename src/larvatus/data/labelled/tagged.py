@@ -7,7 +7,7 @@
     train = read_spanned("train.conllu")                         # brackets, Entity= (GUM)
 
 The format follows from the file's name, then from its contents. Lists: ``{"tokens": […], "tags": […]}``.
-`guess_task` tells whether a file holds labelled texts or tagged words, by its name and its first lines.
+`guess_task` decides whether a file has labelled texts or tagged words, by its name and its first lines.
 """
 
 from __future__ import annotations
@@ -232,9 +232,7 @@ Task = Literal["classify", "tag"]
 def guess_task(name: str) -> Task:
     """classify for texts with labels, tag for words with tags or texts with spans."""
     if name == "-":
-        raise UsageError(
-            "standard input is read once; say what it holds: --for classify, tag or spans, or another task"
-        )
+        raise UsageError("standard input is read once; name its task: --for classify, tag or spans, or another task")
     if ending(name) in (".csv", ".tab"):
         return "classify"
     format = format_of(name)

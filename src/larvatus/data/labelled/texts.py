@@ -55,7 +55,7 @@ from larvatus.data.text.streams import numbered_lines
 
 
 class BadLabel(Exception):
-    """A cell that is no label of its kind; the message says why."""
+    """A cell that is no label of its kind; the message has the reason."""
 
 
 def detect_kind(values: Sequence[Any], separator: str | None = None) -> Kind:

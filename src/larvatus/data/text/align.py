@@ -8,7 +8,7 @@
 What holds, for every kind of vocabulary and on hostile Unicode (property-tested):
 
 - a token's characters are a span of the original Python string; spans never go backwards;
-- a token belongs to the word of its first character that lies in a word; a token of white space alone belongs to the
+- a token belongs to the word of its first character that lies in a word; a token of only white space belongs to the
   word that starts where it ends (the lone ``▁`` or ``Ġ`` that opens a word); any other token has word -1;
 - a word's tokens are contiguous: all that overlap its characters, ``[UNK]`` included. A token may serve two words
   (a two-character Chinese piece; ``'t``): it belongs to the first and covers both;
@@ -94,7 +94,7 @@ class Alignment:
 
     @property
     def word_starts(self) -> npt.NDArray[np.bool_]:
-        """[T] whether a token opens a new word; a token of no word stands alone."""
+        """[T] whether a token opens a new word; a token of no word opens one too."""
         return starts_of(self.words)
 
     @property

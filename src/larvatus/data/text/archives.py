@@ -45,7 +45,7 @@ LARGEST_DICTIONARY = 1 << 28
 LARGEST_RATIO, LEAST_UNPACKED = 1_000, 4 << 20
 """Bytes that one byte may become, and bytes up to which that is not looked at."""
 _SLICE = 1 << 10
-"""Bytes of .zst at a time: four of them may stand for 128 KiB, and nothing stops it midway."""
+"""Bytes of .zst at a time: four of them may decompress to 128 KiB, and nothing stops it midway."""
 
 ARCHIVE_ERRORS = (EOFError, OSError, lzma.LZMAError, zstandard.ZstdError, zlib.error)
 """What reading a damaged file raises."""
@@ -118,7 +118,7 @@ _PADDING = {".gz": b"\0", ".xz": b"\0"}
 
 
 def compression(name: str) -> str:
-    """The suffix that says how a file is compressed; empty where none does."""
+    """The suffix of a compressed file; empty if it is not compressed."""
     return next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), "")
 
 

@@ -2,7 +2,7 @@
 
     rows = delimited_rows(numbered_lines("a.csv"), delimiter=";", quoting=True, fault=refuse)
 
-CSV is quoted as RFC 4180 says, so a cell may hold line breaks. In TSV a quotation mark is a character, as GLUE's files
+CSV is quoted as in RFC 4180, so a cell may hold line breaks. In TSV a quotation mark is a character, as GLUE's files
 need. Labelled tables (`data/labelled/tables.py`) and documents of a corpus (`data/text/delimited.py`) are both
 read here.
 

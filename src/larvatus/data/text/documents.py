@@ -124,7 +124,7 @@ class Skipped:
             return ""
         counted = ", ".join(f"{count:,} × {reason}" for reason, count in sorted(self.reasons.items()))
         more = ", …" if len(self.left) > 3 else ""
-        return f"{counted} left out ({', '.join(sorted(self.left)[:3])}{more})"
+        return f"{counted} skipped ({', '.join(sorted(self.left)[:3])}{more})"
 
     def __str__(self) -> str:
         parts = [f"{count:,} × {reason}" for reason, count in sorted(self.bad.items())]

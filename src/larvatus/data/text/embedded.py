@@ -1,4 +1,4 @@
-"""Real English prose that every Python ships: the language reference's topics and the standard library's docstrings.
+"""English text of every Python installation: the language reference's topics and the standard library's docstrings.
 
 About 2 MB in a fixed order, without a download and without importing a module (sources are parsed, never run). Each
 topic and each module is a document; about one in twenty, chosen by the hash of its name, is held out for validation.
@@ -93,7 +93,7 @@ def _raw() -> Iterator[tuple[str, list[str]]]:
 
 
 def _modules(library: Path) -> list[Path]:
-    """Where prose may stand, in a fixed order; folders without any, which may hold most of the files, are not read."""
+    """Folders that may contain documentation, in a fixed order; other folders, with most of the files, are not read."""
     paths = []
     for place, folders, names in walk(library):
         folders[:] = [name for name in folders if name not in _NOT_PROSE]

@@ -17,7 +17,7 @@ before unless a new piece is used in it. How a unit becomes a piece depends on t
 That vectors start as the mean of those of the old pieces is the custom since Hewitt (2021) and AVocaDo (Hong et al.
 2021); exBERT (Tai et al. 2020) extends a vocabulary in the same way, with an embedding layer of its own.
 
-Which words of a new domain deserve a piece of their own.
+Which words of a new domain should become tokens.
 
     frequent_units(count_words(texts, tokenizer.library), tokenizer, most=500)
     listed_units(Path("terms.txt"), tokenizer)                       # one word a line
@@ -113,9 +113,7 @@ def _hold_added_tokens(settings: dict[str, Any], tokenizer: Tokenizer) -> None:
     lowest = min(score for _, score in vocabulary)
     vocabulary.extend([content, lowest] for _, content in beyond)
     if [piece for piece, _ in vocabulary] != tokenizer.tokens:
-        raise ArtefactError(
-            "this vocabulary has ids that no piece has, so it cannot be extended; leave out --add-words"
-        )
+        raise ArtefactError("this vocabulary has ids without a token, so it cannot be extended; leave out --add-words")
 
 
 def _wordpiece(model: dict[str, Any], units: Units, tokenizer: Tokenizer) -> dict[str, Parts]:
@@ -235,7 +233,7 @@ class NewUnits:
 def frequent_units(words: Sequence[tuple[str, int]], tokenizer: Tokenizer, most: int) -> NewUnits:
     """The units of counted words (`counting.count_words`) with the largest gain, at most `most`."""
     if most < 1:
-        raise UsageError(f"--add-words wants a number above 0 or a file of words, not {most}")
+        raise UsageError(f"--add-words needs a number above 0 or a file of words, not {most}")
     counts: Counter[str] = Counter()
     for unit, count in words:
         if first := _first_word(unit, tokenizer):
@@ -249,7 +247,7 @@ def frequent_units(words: Sequence[tuple[str, int]], tokenizer: Tokenizer, most:
 
 
 def listed_units(path: Path, tokenizer: Tokenizer) -> NewUnits:
-    """The units of a file's words, one a line. What is known already is skipped, and said."""
+    """The units of a file's words, one a line. Known words are skipped, and reported."""
     units: dict[str, None] = {}
     known, refused = [], []
     for word in dict.fromkeys(_lines(path)):

@@ -1,9 +1,9 @@
-"""Text in several languages: paths that say their language, and their words counted language by language.
+"""Text in several languages: paths with their language, and their words counted language by language.
 
     given = [LanguagePath.of("sw=swahili/"), LanguagePath.of("en=english.txt.xz")]       # --language sw=swahili/ …
     tokenizer = train_mixed_vocabulary(read_languages(given), UnigramConfig(), MixtureConfig(alpha=0.3).repeats)
 
-A vocabulary for several languages is to be learnt from a sample in which they have the shares of eq. 11.7. Here the
+A vocabulary for several languages is trained on a sample in which they have the shares of eq. 11.7. Here the
 whole text is counted and each language's counts are scaled to its share: what such a sample would hold on average,
 without its chance, and without leaving out text of a small language.
 
@@ -16,7 +16,7 @@ Which language a file is in, as its name or that of its folder says: dev-de.tsv,
 
 A name is cut at dots, hyphens and underscores; a part that is a code of ISO 639-1 in lower case, or one of the codes of
 three letters in `THREE_LETTERS`, names the language, and a script or region behind it (Hant, TW) belongs to it. Where
-the file's name has no such part, its folder's name is read in the same way. A name with two languages tells neither.
+the file's name has no such part, its folder's name is read in the same way. A name with two languages counts as none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Repeats = Callable[[Mapping[str, int]], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class LanguagePath:
-    """Text whose language is said: a file, folder, glob or URL."""
+    """Text with its language: a file, folder, glob or URL."""
 
     language: str
     path: str
@@ -57,7 +57,7 @@ class LanguagePath:
         """From ``sw=swahili/``."""
         language, equals, path = given.partition("=")
         if not equals or not path:
-            raise UsageError(f"--language {given} names no text; say where it is: --language {language or 'xx'}=PATH")
+            raise UsageError(f"--language {given} names no text; give its path: --language {language or 'xx'}=PATH")
         if not is_language(language):
             raise UsageError(f"--language {given}: {language!r} is no language code; use one such as en, sw or zh-Hant")
         return cls(language, path)
@@ -238,7 +238,7 @@ def languages_in(name: str) -> list[str]:
 
 
 def language_of(path: str | PurePath) -> str | None:
-    """The language that the name of a file, else that of its folder, tells; None where neither does."""
+    """The language in the name of a file, else in that of its folder; None if neither has one."""
     where = PurePath(path)
     codes = languages_in(where.name) or languages_in(where.parent.name)
     return codes[0] if len(codes) == 1 else None

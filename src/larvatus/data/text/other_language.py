@@ -1,4 +1,4 @@
-"""Whether a text is in another language than the one a vocabulary was learnt from, by the vocabulary's token counts.
+"""Whether a text is in another language than the one a vocabulary was trained on, by the vocabulary's token counts.
 
 In text like that of its training, a vocabulary spends h nats a byte on average, if each piece is coded by how frequent
 it is: h = E[-log p(piece)] / E[bytes of a piece], both from `unigram_counts.json`. A word that costs more than
@@ -8,7 +8,7 @@ counted, not nats: a text looks foreign where more than `SHARE` of its words, an
     looks_foreign("Das ist ein kleines Haus am Fluss.", tokenizer)        # True of an English vocabulary
     warn_of_other_language(texts, tokenizer)                              # one `OtherLanguageWarning`, or none
 
-Rates of both kinds of mistakes are in docs/english.md. Vocabularies without counts, or learnt from little text, know
+Rates of both kinds of mistakes are in docs/english.md. Vocabularies without counts, or trained on little text, know
 too little, and nothing is said.
 """
 
@@ -47,7 +47,7 @@ SHOWN = 40  # characters of a text
 
 @dataclass(frozen=True, eq=False)
 class TokenStatistics:
-    """What a vocabulary's counts say of the text it was learnt from."""
+    """Statistics of the text that a vocabulary was trained on, from its token counts."""
 
     nats: Doubles  # [V] -log p of each piece, one more occurrence of each assumed
     per_byte: float

@@ -96,7 +96,7 @@ def shortest_match(pattern: str) -> int:
 def _in_company(branch: str, rest: list[str]) -> bool:
     """Whether the branches after a published one take what it looked at in vain, so that this is not done again.
 
-    ``\\s*[\\r\\n]+`` alone would look through a long run of spaces from each of them, ``[A-Z]*[a-z]+`` so at capitals.
+    ``\\s*[\\r\\n]+`` by itself would scan a long run of spaces from each of them, ``[A-Z]*[a-z]+`` capitals.
     """
     if branch in _SPACES:
         return bool(rest) and rest[-1] in _SPACES_END and all(step in (*_SPACES, *_SPACES_END) for step in rest)

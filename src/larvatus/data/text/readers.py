@@ -48,7 +48,7 @@ Source = str | Path
 
 
 def list_files(paths: Sequence[Source], *, skipped: Skipped | None = None) -> list[Source]:
-    """The files that paths, directories, globs and URLs stand for, in order, each once.
+    """The files of paths, directories, globs and URLs, in order, each once.
 
     Local files come as `Path`; URLs and ``-`` (standard input) as they are. Directories are walked in sorted order.
     """

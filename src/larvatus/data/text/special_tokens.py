@@ -5,7 +5,7 @@
 The tokenizer's `Template` decides which special tokens are added. They belong to no word; the words of a pair's second
 text are numbered on from the first's. Nothing is truncated: split long texts into windows first.
 
-    >>> sentinel_name(0)                                   # stands for a hidden span of a text
+    >>> sentinel_name(0)                                   # replaces a masked span of a text
     '<extra_id_0>'
 
     _start_ text _classify_                                delimiters: one text

@@ -122,7 +122,7 @@ def storage_errors(address: str) -> Iterator[None]:
     except LarvatusError:
         raise
     except PermissionError as fault:
-        raise DataError(f"{address} may not be read ({_line(fault)}); ask for permission, or sign in") from fault
+        raise DataError(f"{address} may not be read ({_line(fault)}); get permission, or sign in") from fault
     except Exception as fault:
         raise DataError(f"{address} cannot be opened: {_line(fault)}") from fault
 

@@ -51,7 +51,7 @@ class IllegalTag:
     """Index of the word in its sequence."""
     message: str
     legal: tuple[str, ...]
-    """Tags of the same types that could stand there."""
+    """Tags of the same types that are legal there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +208,7 @@ def _message(tags: Sequence[str], index: int, before: tuple[str, str], now: tupl
     if scheme != "BIO" and before[0] in "BI":
         end, alone = (_join(letter, before[1], scheme) for letter in "ES")
         return f"{here}; the last tag of an entity is {end}, its only one {alone}"
-    alone = f" or, alone, {_join('S', now[1], scheme)}" if scheme != "BIO" else ""
+    alone = f" or, as its only word, {_join('S', now[1], scheme)}" if scheme != "BIO" else ""
     return f"{here}; the first tag of an entity is {_join('B', now[1], scheme)}{alone}"
 
 

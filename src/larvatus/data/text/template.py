@@ -4,8 +4,8 @@
     template.pair.ids(question, passage)     # [CLS] question [SEP] passage [SEP], or <s> question </s></s> passage </s>
     template.pair.text_length(512)           # tokens of text in a sequence of 512: 509, or 508
 
-BERT puts one separator into a pair and tells its texts apart by segments (Devlin et al. 2019, figure 2). RoBERTa, XLM-R
-and MPNet put two and have no second segment (Liu et al. 2019). GPT adds nothing. The tokenizer decides: the
+BERT puts one separator into a pair and distinguishes its texts by segments (Devlin et al. 2019, figure 2). RoBERTa,
+XLM-R and MPNet put two and have no second segment (Liu et al. 2019). GPT adds nothing. The tokenizer decides: the
 post-processor of its `tokenizer.json` wraps two made-up texts, so every kind of post-processor is understood, and
 Larvatus adds what `transformers` adds. Packing, tasks and inference all use this module.
 S sequences of one or two texts, N tokens.

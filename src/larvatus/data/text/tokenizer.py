@@ -74,7 +74,7 @@ class Tokenizer:
     counts: npt.NDArray[np.int64] | None = None
     """[V] how often each id occurs in the text the vocabulary was trained on."""
     config: dict[str, Any] = field(default_factory=dict)
-    """What `tokenizer_config.json` says, for `save`."""
+    """Content of `tokenizer_config.json`, for `save`."""
 
     def __post_init__(self) -> None:
         self.library.no_padding()
@@ -116,7 +116,7 @@ class Tokenizer:
 
         Args:
             library: It is copied.
-            config: What a `tokenizer_config.json` says, such as which token is the mask.
+            config: Content of a `tokenizer_config.json`, such as which token is the mask.
             counts: How often each id occurs in the text that it was trained on, [V].
             name: What messages call it.
         """
@@ -370,7 +370,7 @@ class Tokenizer:
             ids: Tokens of one text, [N].
         """
         if self.style is None or self.word_start_tables.unsure[ids].any():
-            raise DataError("these tokens do not say where words begin; use encode, which has the text")
+            raise DataError("these tokens do not show where words begin; use encode, which has the text")
         return self.word_start_tables.starts(ids, np.arange(min(1, len(ids))))
 
     @cached_property

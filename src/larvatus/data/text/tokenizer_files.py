@@ -46,7 +46,7 @@ _CODE = ("auto_map", "custom_pipelines", "trust_remote_code")
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The tokens with a meaning of their own; an empty name where a vocabulary has none."""
+    """The special tokens; an empty name where a vocabulary has none."""
 
     cls: str = "[CLS]"
     sep: str = "[SEP]"
@@ -217,7 +217,7 @@ def _lowercases(part: Any) -> bool:
 
 
 WRITTEN = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", COUNTS)
-"""Files that `write` may make, whatever stood there."""
+"""Files that `write` may create, whatever was there before."""
 
 
 def write(directory: Path, stored: StoredTokenizer, *, special: SpecialTokens) -> None:
@@ -263,7 +263,7 @@ def arrays_of(encoding: Any) -> tuple[Ints, Ints]:
 
 
 def cutting_copy(library: tokenizers.Tokenizer, characters: set[str]) -> tokenizers.Tokenizer:
-    """A copy that reads special names as text, and makes each of the characters a piece of its own."""
+    """A copy that reads special names as text, and makes each of the characters a separate token."""
     copy = tokenizers.Tokenizer.from_str(library.to_str())
     copy.encode_special_tokens = True
     steps = [] if copy.pre_tokenizer is None else [copy.pre_tokenizer]

@@ -64,12 +64,12 @@ def learn_vocabulary(
 ) -> Tokenizer:
     """Learn a vocabulary from words that were counted with the pipeline `bare`."""
     if not words:
-        raise DataError("there are no words in the text, so no vocabulary can be learnt; check the corpus paths")
+        raise DataError("there are no words in the text, so no vocabulary can be trained; check the corpus paths")
     kind = KINDS[type(config)]
     model, tokens = kind.learn(words, config)
     if len(tokens) < config.size and not allow_smaller and not kind.may_be_smaller:
         raise DataError(
-            f"a vocabulary of {config.size:,} pieces is larger than the text supports ({len(tokens):,} pieces); "
+            f"a vocabulary of {config.size:,} tokens is larger than the text supports ({len(tokens):,} tokens); "
             f"{size_hint(len(tokens))}, or give more text"
         )
     _finish(bare, model, config)

@@ -7,7 +7,7 @@ The rule is that of BERT's basic tokenizer (Devlin et al. 2019), made safe for e
 - where the script does not write spaces (Han, Kana, Thai, Lao, Khmer, Burmese, Tibetan, …) each character is a word;
 - anything else runs on until one of these;
 - a grapheme cluster is never cut: accents stay with their letter, joiners hold an emoji family together;
-- characters that nobody sees (zero-width space, controls) make no word of their own.
+- characters that nobody sees (zero-width space, controls) do not form words.
 
 >>> text = "Mt. Sanitas, 山"
 >>> [text[start:end] for start, end in segment_words(text).tolist()]

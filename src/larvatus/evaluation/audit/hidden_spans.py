@@ -54,7 +54,7 @@ class _Copies:
 
     rows: list[Ints]
     places: list[int]  # the first mask of each row
-    copy_of: Ints  # [Q] which row a question is asked of
+    copy_of: Ints  # [Q] row of each question
     wanted: Ints  # [Q]
     span_of: Ints  # [Q]
 

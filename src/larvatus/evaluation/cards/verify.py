@@ -6,7 +6,7 @@ A claim must name its weights by checksum and be the only claim of its figure. F
 spent, means over seeds) are recorded. All others are measured again, or listed with the data they need.
 
 The tolerance depends on the kind of figure, never on the claim, except that a claim states the machine it was measured
-on. Nothing else that a card says has an influence.
+on. Nothing else in a card has an influence.
 
 | figure | tolerance |
 | --- | --- |

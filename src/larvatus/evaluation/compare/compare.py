@@ -324,7 +324,7 @@ def notes_on(results: ComparisonResults, passages: MaskedPassages | None) -> lis
     """All caveats, one line each."""
     notes = []
     if passages is None:
-        notes.append("no held-out text to hide the same words in: give it as text with --valid PATH")
+        notes.append("no held-out text to mask the same words in: give it as text with --valid PATH")
     else:
         word, share = passages.guess
         notes.append(
@@ -336,7 +336,7 @@ def notes_on(results: ComparisonResults, passages: MaskedPassages | None) -> lis
     if note := _unequal_text(results):
         notes.append(note)
     if not results.one_vocabulary:
-        notes.append("vocabularies differ: losses per token do not compare, those of the same hidden words do")
+        notes.append("vocabularies differ: losses per token do not compare, those of the same masked words do")
     folding = sorted({run.label for run in results.runs if not run.cased})
     if folding and any(run.cased for run in results.runs):
         notes.append(f"{', '.join(folding)}: lower-cased, which makes the words easier to guess than in cased ones")
@@ -359,7 +359,7 @@ def _not_read(results: ComparisonResults) -> list[str]:
         read = {name for run in results.runs if run.label == label for name in run.languages}
         if read and (missing := [name for name in results.languages if name not in read]):
             notes.append(
-                f"{label} did not read {', '.join(missing)}, whose words are among the same words hidden for all; "
+                f"{label} did not read {', '.join(missing)}, whose words are among the same words masked for all; "
                 "compare by language"
             )
     return notes

@@ -82,7 +82,7 @@ def evaluate_text(
     """
     if bundle.network.filler is None and not text_target_kinds(bundle.objectives):
         raise ArtefactError(
-            f"{bundle.path} has no masked-lm head to evaluate, nor a generator/ beside it that has one; "
+            f"{bundle.path} has no masked-lm head to evaluate, nor a generator/ in it that has one; "
             "use a model pretrained with masked-lm"
         )
     bundle.network.to(runtime.device)

@@ -185,7 +185,7 @@ class ComparisonResults(Tabular, Settings):
         rows.append(row("gain over unigram", "held out, own masks", "share", lambda run: run.gain, gain))
         for name in self.languages:
             rows.append(row(f"{name}: masked-lm loss", "held out, own masks", "number", _loss_in(name), None))
-        group = "same words hidden for all"
+        group = "same words masked for all"
         rows += [
             row("loss a word, nats", group, "number", _word("loss"), "lower", _word("error")),
             row("bits a character", group, "number", _word("bits"), "lower", _bits_error),
@@ -281,7 +281,7 @@ def _facts(sets: Sequence[SetFacts]) -> str:
     counts = ", ".join(f"{facts.name} {facts.train:,} and {facts.scored:,}" for facts in sets)
     chosen = [facts.name for facts in sets if not facts.is_test]
     by = f"; best weights were chosen by the scored examples of {', '.join(chosen)}" if chosen else ""
-    return f"examples learnt from and scored: {counts}{by}"
+    return f"training and scored examples: {counts}{by}"
 
 
 def _interval(value: SeedMean | None, kind: Kind) -> str:

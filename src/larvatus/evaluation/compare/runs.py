@@ -99,7 +99,7 @@ def _measured(
         shell = Network(recipe.model, recipe.objectives, corpus.tokenizer.size)
     checkpoint = newest_checkpoint(job.out, warn=lambda line: None)
     if checkpoint is None:
-        raise ArtefactError(f"{job.out} has no checkpoint to say how far it came; choose another --out")
+        raise ArtefactError(f"{job.out} has no checkpoint that shows its progress; choose another --out")
     progress, score = checkpoint.state.progress, None
     steps, tokens, seconds = progress.step, progress.tokens, progress.seconds
     if passages is not None:

@@ -185,7 +185,7 @@ def _named(name: str) -> Iterator[tuple[str, str]]:
     language, equals, path = name.partition("=")
     if equals and is_language(language):
         if not path:
-            raise UsageError(f"{name} names no file; say which: {language}=PATH")
+            raise UsageError(f"{name} names no file; give its path: {language}=PATH")
         yield language, path
         return
     if not has_magic(name) or Path(name).exists():
@@ -201,8 +201,8 @@ def _language(file: str) -> str:
     language = language_of(file)
     if language is None:
         several = languages_in(Path(file).name) or languages_in(Path(file).parent.name)
-        why = f"could be in {' or '.join(several)}" if several else "does not tell its language by its name"
-        raise UsageError(f"{file} {why}; say it before the path, such as {(several or ['de'])[-1]}={file}")
+        why = f"could be in {' or '.join(several)}" if several else "does not have a language in its name"
+        raise UsageError(f"{file} {why}; give it before the path, such as {(several or ['de'])[-1]}={file}")
     return language
 
 

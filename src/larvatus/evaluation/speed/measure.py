@@ -104,7 +104,7 @@ def why_no_training_peer(subject: BenchmarkModel) -> str:
     if _model_type(subject) == Native.model_type:
         return f"{TRAINING_PEER} has no such model"
     masked = [head for head in subject.network.objectives.values() if getattr(head, "needs", None) is MaskedTokens]
-    return "" if masked else f"it is not trained by masked words alone, as {TRAINING_PEER} would"
+    return "" if masked else f"it is not trained only by masked words, as {TRAINING_PEER} would"
 
 
 def why_no_embedding_peer(subject: BenchmarkModel) -> str:

@@ -94,7 +94,7 @@ def lines(result: Benchmark) -> list[str]:
     """Lines about the machine, the matrix ceiling and the model."""
     machine, ceiling = result.machine, result.ceiling
     how = ", ".join([machine.device, machine.precision, *(["compiled"] if machine.compiled else [])])
-    sheet = f"; its data sheet says {_flops(ceiling.datasheet)}" if ceiling.datasheet else ""
+    sheet = f"; data sheet: {_flops(ceiling.datasheet)}" if ceiling.datasheet else ""
     return [
         f"{machine.name}: {how}, {machine.threads} threads, torch {machine.torch}",
         f"matrix products reach {_flops(ceiling.flops)}, at {ceiling.size:,} × {ceiling.size:,}{sheet}",
@@ -113,7 +113,7 @@ def tables(result: Benchmark) -> list[Table]:
         notes=[Cell(note, "dim") for note in result.notes],
     )
     peers = Table(
-        title="beside peers, in turn, on the same text",
+        title="next to peers, in turn, on the same text",
         columns=[Column("", right=False), Column("peer", right=False), *map(Column, ("tokens/s", "memory", "ratio"))],
         rows=[_theirs(measured) for measured in result.measured if measured.theirs],
     )

@@ -120,7 +120,7 @@ def run_suite(run: SuiteRun, reporter: Reporter) -> SuiteResults:
 def _check_layers(run: SuiteRun) -> None:
     """Refuse layers that a model lacks, before any measurement."""
     if run.settings.layers == "all":
-        raise UsageError("--layers all gives several vectors of a word; say last, last4, or the number of a layer")
+        raise UsageError("--layers all gives several vectors of a word; give last, last4, or the number of a layer")
     for subject in run.subjects:
         LayerWeights.read(run.settings.layers, layers=subject.bundle.network.encoder.depth)
 

@@ -26,14 +26,14 @@ class SuiteSettings(Settings):
     """Parts of the suite, and how much is spent on each."""
 
     only: Annotated[tuple[str, ...], Flag(metavar="PART,…", words=_parts("only"))] = ()
-    """These parts alone: masked, blimp, sst2, cola, rte, stsb, mrpc, ewt, wikiann, wnut17, gum, xquad, senses, scws,
+    """Only these parts: masked, blimp, sst2, cola, rte, stsb, mrpc, ewt, wikiann, wnut17, gum, xquad, senses, scws,
     wic, isotropy; repeatable."""
     leave_out: Annotated[tuple[str, ...], Flag(metavar="PART,…", words=_parts("leave_out"))] = ()
     """All parts but these; repeatable."""
     quick: bool = False
     """The first 100 pairs of each set of BLiMP, and 131,072 tokens of held-out text."""
     examples: Annotated[Count, Flag(metavar="N")] | None = None
-    """Fine-tune on so many examples at most, sampled at random, with a tenth as validation set."""
+    """Fine-tune on at most this many examples, sampled at random, with a tenth as validation set."""
     epochs: Count | None = None
     """Epochs of fine-tuning; default: by task and number of examples, as in finetune."""
     rate: LearningRate | None = None

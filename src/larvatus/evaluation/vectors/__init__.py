@@ -1,1 +1,1 @@
-"""What vectors of texts are worth: retrieval, similarity, pairs, classification from frozen vectors, clustering."""
+"""Quality of text vectors: retrieval, similarity, pairs, classification from frozen vectors, clustering."""

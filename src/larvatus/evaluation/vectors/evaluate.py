@@ -114,7 +114,7 @@ def evaluate_vectors(
 
 def _check(request: VectorRequest) -> None:
     if (request.train is not None) != (request.kind == "classification"):
-        needs = "classification samples training examples from files of their own: give train"
+        needs = "classification samples training examples from separate files: give train"
         raise UsageError(needs if request.train is None else f"train is of classification, not of {request.kind}")
     if request.kind != "retrieval" and (request.queries is not None or request.judgements is not None):
         raise UsageError(f"queries and judgements are of retrieval, not of {request.kind}; leave them out")

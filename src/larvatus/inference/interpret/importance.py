@@ -2,12 +2,13 @@
 
     MultiHead(x) = Σ_h ξ_h Head_h(x)            ξ = 1 for all; importance of h: loss with ξ_h = 0 − loss with ξ = 1
 
-The loss is masked-LM loss on held-out text with fixed masks, or next-token loss of a left-to-right model, so that the
-difference is due to the head only. Its standard error is over batches, each with its own difference. If the change is
-negative, the model is better without the head.
+The loss is masked-LM loss on held-out text with the same masked tokens each time, or next-token loss of a left-to-right
+model, so that the difference is due to the head only. Its standard error is over batches. If the change is negative,
+the model is better without the head. In this file, a masked *head* is one whose output is multiplied by ξ_h = 0; masked
+*tokens* are those that the model predicts.
 
-    importance = head_importance(network, batches)
-    importance.rows[0].change, importance.rows[0].error
+    importance = head_importance(network, batches)              # held-out batches with their targets
+    importance.rows[0].change, importance.rows[0].error         # of layer 1, head 1
 
 `prune_heads` masks heads permanently: it sets their columns of the output projection to zero and saves the model. A
 head's output reaches the rest of the model only through its K columns of W^O, so that the saved model computes exactly
@@ -46,6 +47,7 @@ from larvatus.models.nn.device import on_device
 from larvatus.models.nn.encoder import Encoder
 
 MEASURED = ("masked-lm", "causal-lm")
+"""Objectives whose loss can be measured."""
 Head = tuple[int, int]
 """Layer and head, both counted from 1."""
 
@@ -57,6 +59,8 @@ NOT_MEASURED = (
 
 
 class HeadImportance(Settings):
+    """Importance of one head."""
+
     layer: int
     """Counted from 1."""
     head: int
@@ -69,6 +73,8 @@ class HeadImportance(Settings):
 
 
 class Importance(Settings, omit_defaults=True):
+    """Importance of all heads of a model."""
+
     loss: float
     """Loss of the whole model."""
     hidden: int
@@ -111,6 +117,7 @@ def measured_objective(network: Network) -> str | None:
 
 
 def _row(layer: int, head: int, losses: Doubles, whole: Doubles, counts: Doubles) -> HeadImportance:
+    """The change is a ratio of sums over batches, Σ differences / Σ tokens; its error is that of a ratio estimator."""
     total, size = counts.sum(), len(counts)
     change = float((losses - whole).sum() / total)
     residuals = losses - whole - change * counts
@@ -186,7 +193,7 @@ def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str
         path=out,
         network=network,
         lineage={**bundle.lineage, "pruned": {"from": source, "heads": names}},
-        claims=(),  # they hold for the whole model
+        claims=(),  # figures of the whole model are not those of the pruned one
     )
     layout = layout_for(bundle.architecture, pad=bundle.tokenizer.padding_id, vocabulary=bundle.tokenizer.kind)
     write_bundle(out, pruned, layout=layout, card=_card(bundle, names, source=source, name=out.name))

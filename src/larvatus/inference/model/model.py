@@ -157,7 +157,7 @@ class Model(EncoderModel):
         Args:
             prompts: One text, or several. A prompt longer than the model's context is refused.
             **settings: Those of `larvatus generate`. How long: `max_tokens` (50 by default, or what fits), `stop` (a
-                text before which to end, or several). Which token: the likeliest; or drawn, by `temperature`, `top_k`,
+                text before which to end, or several). Which token: the likeliest; sampled by `temperature`, `top_k`,
                 `top_p`, `samples` (continuations of each prompt) and `seed`; or by beam search with `beams`,
                 `length_penalty` and `early_stopping`.
 

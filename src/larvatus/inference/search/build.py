@@ -84,7 +84,7 @@ class IndexContents(VectorFormat):
 
 
 class IndexBuildOptions(Settings):
-    """What the index depends on besides the model and the text."""
+    """Settings that the index depends on, in addition to the model and the text."""
 
     reading: ReadOptions = ReadOptions(split="file")
     sentences: Mode = "library"
@@ -322,7 +322,7 @@ def _blocks(passages: Iterator[Keyed], cache: VectorCache) -> Iterator[_Block]:
 def _documents(source: PlannedSource, build: _Build) -> Iterator[Document]:
     """Documents of a file; one that changes meanwhile is refused, since its checksum would not be that of its text."""
     path, reading = source.file.path, build.options.reading
-    if not has_columns(path):  # the column that was named is that of the tables beside it
+    if not has_columns(path):  # the column that was named is that of the tables next to it
         reading = msgspec.structs.replace(reading, text_field="text", exact=msgspec.UNSET)
     yield from read_documents([path], options=reading, skipped=build.run.skipped)
     if state_of(path) != (source.file.size, source.file.mtime_ns):

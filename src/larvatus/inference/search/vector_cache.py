@@ -73,7 +73,7 @@ class ComputedParts(PartsFolder[ComputedVectors]):
 
     def __init__(self, directory: Path, settings: dict[str, Any]) -> None:
         super().__init__(directory, settings, kind=ComputedVectors, suffix=".arrow")
-        self._mapped = lru_cache(maxsize=OPEN)(_map)  # of this run alone: the next one reuses the names of parts
+        self._mapped = lru_cache(maxsize=OPEN)(_map)  # only for this run: the next one reuses the names of parts
 
     def add(self, keys_NK: Bytes, texts: StoredTexts) -> None:
         columns: dict[str, Any] = {_KEY: _listed(keys_NK)}

@@ -262,7 +262,7 @@ class WordNet:
             lexname = LEXNAMES[int(parts[1])]
         except (ValueError, IndexError) as fault:
             raise DataError(
-                f"{self.folder / file} has no synset at {offset}, though index.sense says so; "
+                f"{self.folder / file} has no synset at {offset}, though index.sense names it; "
                 "take all files from one WordNet"
             ) from fault
         return Synset(name, lexname, tuple(word.partition("(")[0] for word in words), up, gloss.strip())

@@ -3,7 +3,7 @@
     made = distil(teacher, DistilOptions(size=256), counts_V=None)
     made.rows_VD                                     # [V, size], weights multiplied in
 
-As Model2Vec does (Tulkens & van Dongen 2024): the teacher embeds every token of its vocabulary as a text of its own,
+As Model2Vec does (Tulkens & van Dongen 2024): the teacher embeds every token of its vocabulary as a text,
 `[CLS] token [SEP]`; the vectors are centred and rotated to their principal components, of which the first `size` are
 kept; and each row is multiplied by its SIF weight (Arora, Liang & Ma 2017, eq. 3)
 
@@ -74,7 +74,7 @@ def distil(
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> StaticRows:
-    """Rows for the teacher's vocabulary; `counts_V` says how often each token occurs in a text."""
+    """Rows for the teacher's vocabulary; `counts_V` is how often each token occurs in a text."""
     if isinstance(teacher.encoder, TokenTable):
         raise UsageError(f"{teacher.bundle.path} is a static model already; distil from an encoder")
     tokenizer = teacher.tokenizer

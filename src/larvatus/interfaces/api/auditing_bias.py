@@ -160,7 +160,7 @@ class _Audit:
         if "swaps" not in self.asked and (self.swaps is not None or self.columns):
             raise UsageError("swaps and columns are for labelled examples; name some: test (--test FILE)")
         if "crows_pairs" not in self.asked and self.chosen.most_pairs is not None:
-            raise UsageError("most_pairs (--most-pairs) draws sentence pairs; name some: pairs (--pairs FILE)")
+            raise UsageError("most_pairs (--most-pairs) samples sentence pairs; name some: pairs (--pairs FILE)")
         if self.chosen.out is not None:
             given = (model, *self.asked.values(), self.swaps)
             read = [source for source in given if isinstance(source, str | Path)]

@@ -201,12 +201,12 @@ def head_importance(
     **settings: Unpack[HeadImportanceKeywords],
 ) -> Importance:
     """How much the masked-lm loss on held-out text (of a left-to-right model, the loss of the next token) grows when a
-    head is masked, each alone (Michel et al. 2019).
+    head is masked, one at a time (Michel et al. 2019).
 
     Args:
         model: A model directory, a hub name, or a loaded model.
         corpus: Held-out text, or a built corpus.
-        prune: Heads to mask for good, in a model of its own: `[(1, 2), (3, 1)]` or `"1:2,3:1"`, layer and head.
+        prune: Heads to mask permanently, in a copy of the model: `[(1, 2), (3, 1)]` or `"1:2,3:1"`, layer and head.
         out: Directory of the pruned model.
         overwrite: Replace a model that is there.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
@@ -215,7 +215,7 @@ def head_importance(
         **settings: `tokens`, the most to read; how text is read: `language`, `sentences`, `split`, ….
 
     Returns:
-        The loss, what each head is worth and, if heads were pruned, the loss without them together.
+        The loss, the importance of each head and, if heads were pruned, the loss without them together.
 
     Example:
         >>> trained = lv.pretrain("bert", corpus=texts, out=folder / "heads", size="tiny", steps=2, quiet=True, **small)

@@ -124,7 +124,7 @@ def audit_leaks(
 
     Returns:
         A report; printed, it is tables. `.exposure`, `.membership`, `.restoration` and `.extraction` are None where
-        nothing was given for them, or the model has nothing to measure them with (`.notes` say so).
+        nothing was given for them, or the model has nothing to measure them with (see `.notes`).
 
     Example:
         >>> report = audit_leaks(model, members=texts, held_out="my_texts/", split="blank-line", spans=0, masks=1)
@@ -238,7 +238,7 @@ class _Audit:
         if self.writing is None or reads:
             told = self._membership(texts)
         else:
-            notes += ("the model has no loss of a text: membership is not told, and names are not restored",)
+            notes += ("the model has no loss of a text: membership is not measured, and names are not restored",)
         if self.chosen.spans and reads:
             notes += ("the model reads left to right: masked names and numbers are not audited",)
         elif self.chosen.spans and told is not None:

@@ -165,7 +165,7 @@ def pet(
     resume: bool = False,
     overwrite: bool = False,
 ) -> FineTuneResult:
-    """PET on a draw of k examples, or on all of the pool where k is 0; saved."""
+    """PET on a sample of k examples, or on all of the pool if k is 0; saved."""
     check_trains(few_shot.bundle)
     drawn = sample_examples(pool, few.k, seed=few.seed, number=0, total=few.total) if few.k else pool
     if texts is None:

@@ -65,7 +65,7 @@ def serve_models(
             while not server.started:
                 thread.join(LOOK_S)
                 if not thread.is_alive():
-                    raise UsageError(f"the server on {host}:{port} could not start; its log says why")
+                    raise UsageError(f"the server on {host}:{port} could not start; its log has the reason")
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
         finally:
             server.stop()

@@ -69,7 +69,7 @@ class ExampleSettings(Settings):
 
 
 class GlueSettings(Settings):
-    """Tasks of GLUE in place of files."""
+    """Tasks of GLUE instead of files."""
 
     glue_tasks: Annotated[str | None, Flag("--task", metavar="NAME")] = None
     """A task of GLUE by name, several with commas, or all."""
@@ -99,7 +99,7 @@ class RunSettings(Settings):
     curve: Annotated[str | None, Flag(metavar="10,30,100%")] = None
     """Scores of smaller shares too."""
     strict: bool = False
-    """Refuse labels that the training examples lack, in place of counting them as wrong."""
+    """Refuse labels that the training examples lack, instead of counting them as wrong."""
     settings: Annotated[tuple[str, ...], Flag("--set", metavar="NAME=VALUE")] = ()
     """Options of the task by name, such as longest=8; repeatable."""
 
@@ -119,9 +119,9 @@ class EvaluationSettings(Settings):
     samples: Annotated[int, SAMPLES] = 1000
     """Samples of the bootstrap."""
     strict: bool = False
-    """Refuse labels that the training examples lack, in place of counting them as wrong."""
+    """Refuse labels that the training examples lack, instead of counting them as wrong."""
     repair: bool = False
-    """Read illegal sequences of tags as conlleval does, in place of refusing them."""
+    """Read illegal sequences of tags as conlleval does, instead of refusing them."""
     merge: Merge = "mean"
     """How the windows of a long text are merged."""
     length: Length | None = None

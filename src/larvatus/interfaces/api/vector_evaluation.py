@@ -33,9 +33,9 @@ class VectorEvaluationSettings(Settings):
     judgements: Annotated[str | None, Flag(metavar="FILE")] = None
     """Judgements of retrieval (TREC, BEIR, SMART)."""
     shots: Count = 10
-    """Training examples of each class in a draw, of classification."""
+    """Classification: training examples of each class in a sample."""
     draws: Annotated[int, SEEDS] = 10
-    """Draws of training examples, or seeds of k-means, from 0."""
+    """Number of samples of training examples, or of k-means seeds, from 0."""
     baselines: bool = False
     """Also score TF-IDF, and BM25 where texts are ranked."""
     samples: Annotated[int, SAMPLES] = 1000

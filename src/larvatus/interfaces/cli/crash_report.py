@@ -1,12 +1,13 @@
-"""Crash reports: an unexpected error prints one line, writes a report file and exits with 70. Tracebacks need --debug.
+"""Crash reports: an unexpected error prints one line, writes a report file and exits with 70.
 
-    with reporting_crashes():                     in `__main__`, around everything
+    with reporting_crashes():               # in `__main__`, around everything
         …
-    larvatus --debug fill "…"               shows the traceback (so does LARVATUS_DEBUG=1)
+    larvatus --debug fill "…"               # shows the traceback instead (so does LARVATUS_DEBUG=1)
 
-Errors of the machine (memory, disk, descriptors) can occur anywhere; `known` has the message for each. The report has
-versions, the command and the traceback, but no text of the user. Nothing large is imported here: this must work when
-an import fails or is interrupted.
+Memory, disk, descriptors or threads can run out anywhere in the program: `machine_error` turns such exceptions into the
+same one-line errors as those that users cause. All others are bugs of Larvatus and get a report. It has versions, the
+command and the traceback, but no text of the user. This module imports nothing large, because it must work when an
+import fails or is interrupted.
 """
 
 from __future__ import annotations
@@ -31,16 +32,19 @@ from larvatus.core.errors import ArtefactError, LarvatusError, is_out_of_memory,
 from larvatus.core.version import VERSION
 from larvatus.interfaces.cli.streams import go_on_without_stdout
 
-UNFORESEEN = 70
+UNEXPECTED = 70
+"""Exit code of a bug."""
 STOPPED = 130
+"""Exit code after Ctrl-C."""
 REFUSED = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR)
-"""Errors of a path that does not exist or cannot be opened: the user can give another."""
-LOWER = "lower --microbatch, --batch-tokens or --workers, take shorter texts or a smaller model, or a machine with more"
+"""Error numbers of a path that cannot be opened or created: the user can give another path."""
+LOWER = "lower --microbatch, --batch-tokens or --workers, or use shorter texts, a smaller model or a larger machine"
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
+"""Error number in a message of a library in Rust or C++."""
 
 
 def complain(message: str, code: int) -> int:
-    """Print one line on standard error, whatever the message contains; with --debug, the traceback before it."""
+    """Print the message as one line on standard error, with --debug after the traceback; returns the exit code."""
     if debugging():
         traceback.print_exc()
     sys.stderr.write(f"larvatus: {printable(message)}\n")
@@ -66,15 +70,15 @@ def reporting_crashes() -> Iterator[None]:
         code = complain("stopped", STOPPED)
     except BaseException as fault:  # a panic in Rust is not an Exception
         code = _end(fault)
-    _nothing_more_can_fail()
+    _flush_streams()
     sys.exit(code)
 
 
 @contextmanager
 def stopping_at_once() -> Iterator[None]:
-    """While modules are imported, Ctrl-C ends the program: a KeyboardInterrupt there may become any other error."""
+    """End the program at Ctrl-C while modules are imported, where KeyboardInterrupt may surface as another error."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # ignored, as in the background
+        yield  # Ctrl-C is ignored, as in a background job
         return
     signal.signal(signal.SIGINT, _stop)
     try:
@@ -89,8 +93,8 @@ def _stop(*_: object) -> NoReturn:
     os._exit(STOPPED)
 
 
-def _nothing_more_can_fail() -> None:
-    """Flush the streams; unwritten output may be lost, and a second Ctrl-C ends this too."""
+def _flush_streams() -> None:
+    """Flush output without raising: what cannot be written is lost, and a second Ctrl-C ends the program at once."""
     go_on_without_stdout()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -101,31 +105,31 @@ def _nothing_more_can_fail() -> None:
 
 def _end(fault: BaseException) -> int:
     try:
-        told = known(fault)
-        if told is not None:
-            return complain(str(told), told.exit_code)
+        error = machine_error(fault)
+        if error is not None:
+            return complain(str(error), error.exit_code)
         what = f"{type(fault).__name__}: {fault}".removesuffix(": ")
         what = what if len(what) <= 300 else f"{what[:300]}…"
         if debugging():
-            return complain(f"this should not have happened ({what})", UNFORESEEN)
+            return complain(f"this should not have happened ({what})", UNEXPECTED)
         path = write_report(fault)
         where = "no report could be written" if path is None else f"please send us the report {path}"
         return complain(
-            f"this should not have happened ({what}); {where}; larvatus --debug shows the traceback", UNFORESEEN
+            f"this should not have happened ({what}); {where}; larvatus --debug shows the traceback", UNEXPECTED
         )
     except BaseException:  # without memory or descriptors, this can still be written
         os.write(2, b"larvatus: this should not have happened, and no report could be written\n")
-        return UNFORESEEN
+        return UNEXPECTED
 
 
-def known(fault: BaseException) -> LarvatusError | None:
-    """The message for an error of the machine: memory, disk, descriptors, threads; None for other errors."""
-    said = str(fault).strip()
-    first = f" ({said.splitlines()[0][:200]})" if said else ""
-    number = _errno(fault, said)
+def machine_error(fault: BaseException) -> LarvatusError | None:
+    """The one-line error if memory, disk, descriptors or threads ran out; None for other exceptions."""
+    message = str(fault).strip()
+    first = f" ({message.splitlines()[0][:200]})" if message else ""
+    number = _errno(fault, message)
     if is_out_of_memory(fault) or number == errno.ENOMEM:
         return LarvatusError(f"memory ran out{first}; {LOWER}")
-    if "can't start new thread" in said or (isinstance(fault, OSError) and number == errno.EAGAIN):
+    if "can't start new thread" in message or (isinstance(fault, OSError) and number == errno.EAGAIN):
         return LarvatusError(f"no more threads or processes may be started{first}; lower --workers, or raise ulimit -u")
     name = getattr(fault, "filename", None)
     path = "a file" if name is None else os.fsdecode(name) if isinstance(name, str | bytes) else str(name)
@@ -144,11 +148,11 @@ def known(fault: BaseException) -> LarvatusError | None:
     return None
 
 
-def _errno(fault: BaseException, said: str) -> int | None:
-    """The errno of a system error; libraries in Rust and C++ put it in their message."""
+def _errno(fault: BaseException, message: str) -> int | None:
+    """Number of a system error; libraries in Rust and C++ put it in their message."""
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno
-    number = _NUMBER.search(said)
+    number = _NUMBER.search(message)
     return int(number[1] or number[2]) if number else None
 
 
@@ -169,7 +173,7 @@ def report(fault: BaseException) -> str:
     lines = [
         f"larvatus {VERSION}, torch {_version('torch')}, Python {platform.python_version()}, {platform.platform()}",
         f"command: larvatus {' '.join(_without_texts(sys.argv[1:]))}",
-        "Words in quotes and arguments that may be your text are left out.",
+        "Words in quotes and arguments that may be your text are removed.",
     ]
     chain: list[BaseException] = []
     cause: BaseException | None = fault
@@ -192,7 +196,7 @@ def _version(package: str) -> str:
 
 
 def _without_texts(arguments: list[str]) -> Iterator[str]:
-    """Commands, options, numbers, settings and files; for other words only their length."""
+    """Commands, options, numbers, settings and existing files; all other words are replaced by their length."""
     for at, word in enumerate(arguments):
         plain = re.fullmatch(r"-{1,2}[a-z][a-z-]*|[-+.e\d]+|[a-z_.\d]+=[-+.e\d]+", word)
         command = at < 3 and re.fullmatch(r"[a-z]+", word) and not any(w.startswith("-") for w in arguments[1:at])
@@ -200,6 +204,6 @@ def _without_texts(arguments: list[str]) -> Iterator[str]:
 
 
 def _without_quoted(message: str, frames: str) -> str:
-    """A message without quoted words, except names of the program itself."""
+    """The message of an exception without quoted words, except names that occur in the program."""
     ours = {*re.findall(r"\w+", frames), *dir(builtins), "NoneType"}
     return re.sub(r"""(['"])(.*?)\1""", lambda m: m[0] if m[2] in ours else f"{m[1]}…{m[1]}", message, flags=re.DOTALL)

@@ -127,9 +127,7 @@ class ExampleEvaluation:
                 f"{bundle.path} does not answer questions; --predictions is for models that do (larvatus predict)"
             )
         if request.plot is not None and not task.tells_classes_apart(head.config):
-            raise UsageError(
-                f"{bundle.path} does not tell classes apart: no confusion matrix to draw; leave --plot out"
-            )
+            raise UsageError(f"{bundle.path} has no classes, so there is no confusion matrix; leave --plot out")
 
     def check(self) -> None:
         request = self.request
@@ -148,7 +146,7 @@ class ExampleEvaluation:
         if request.predictions is not None and not request.data:
             raise UsageError("--predictions are answers to questions; give them with --data FILE")
         if len(request.models) > 1 and (request.data or request.against or request.plot):
-            raise UsageError("--data, --against and --plot want one directory; compare two by --against OTHER_DIR")
+            raise UsageError("--data, --against and --plot need one directory; compare two by --against OTHER_DIR")
         check_plot(request.plot)
         read: list[str | Path] = [*request.models, *request.data]
         read += [path for path in (request.against, request.glue) if path is not None]

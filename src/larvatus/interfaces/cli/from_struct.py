@@ -251,7 +251,7 @@ def _numbers(option: str, limits: Range, words: str) -> tuple[Any, ...]:
         return tuple(limits.read(word.strip()) for word in words.split(","))
     except ValueError as fault:
         kind = "whole numbers" if limits.whole else "numbers"
-        raise UsageError(f"{option} wants {kind} with commas between, such as 1,2,3: {fault}") from None
+        raise UsageError(f"{option} needs {kind} with commas between, such as 1,2,3: {fault}") from None
 
 
 def _pairs(option: str, limits: Range, words: list[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from larvatus.core.errors import LarvatusError, OlderNameWarning, OtherLanguageW
 from larvatus.core.signals import Stopped, exit_code, terminable
 from larvatus.core.version import VERSION
 from larvatus.interfaces.cli.command_list import COMMANDS, LazyGroup
-from larvatus.interfaces.cli.crash_report import STOPPED, complain, known, stopping_at_once
+from larvatus.interfaces.cli.crash_report import STOPPED, complain, machine_error, stopping_at_once
 from larvatus.interfaces.cli.progress import is_quiet, set_quiet
 from larvatus.interfaces.cli.streams import ReaderGone, go_on_without_stdout
 
@@ -96,10 +96,10 @@ def run(arguments: list[str] | None = None) -> None:
             raise
         code = 0
     except Exception as fault:
-        told = known(fault)
-        if told is None:
+        error = machine_error(fault)
+        if error is None:
             raise
-        code = complain(str(told), told.exit_code)
+        code = complain(str(error), error.exit_code)
     sys.exit(code)
 
 

@@ -108,7 +108,7 @@ class TextFileOptions(Settings):
     """Texts in files, and the file of the results."""
 
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Texts, one a line, or a table (CSV, TSV, JSONL, Parquet), a text a row; may be compressed; repeatable."""
+    """Texts, one per line, or a table (CSV, TSV, JSONL, Parquet), one per row; may be compressed; repeatable."""
     text: Annotated[str | None, Flag(metavar="COLUMN")] = None
     """Column of --file that holds the text, where it is a table; default: guessed and reported."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
@@ -137,7 +137,7 @@ def _named_text(
     if not (paths or named):
         raise UsageError(f"no text was named; give {option}, or --language xx=PATH")
     if len(codes) > 1:
-        raise UsageError(f"--language {codes[1]} names no text; say where it is: --language {codes[1]}=PATH")
+        raise UsageError(f"--language {codes[1]} names no text; give its path: --language {codes[1]}=PATH")
     for code in codes:
         if not is_language(code):
             raise UsageError(f"--language {code} is no language code; use one such as en, sw or zh-Hant")
@@ -145,7 +145,7 @@ def _named_text(
 
 
 def check_plot(plot: Path | None) -> None:
-    """Refuse a picture that cannot be drawn, before anything is computed."""
+    """Refuse a picture that cannot be plotted, before anything is computed."""
     if plot is not None:
         if plot.suffix != ".png":
             raise UsageError(f"--plot {plot} must end in .png")

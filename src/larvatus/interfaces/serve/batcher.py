@@ -46,13 +46,13 @@ SMALL = 8_192
 TURN = 8_192
 """Characters that each unit a request has had counts against its next one."""
 UNIT_AGEING = 50_000
-"""Characters that a second of waiting is worth to a unit."""
+"""Characters by which a second of waiting reduces the cost of a unit in the queue."""
 SAME_CALLS = 2
 """Calls with the same options that run at once."""
 LONG = 4
 """A batch is long if it has more than 1/LONG of the budget; all long batches together get 1/LONG of a pass."""
 BATCH_AGEING = 20_000
-"""Tokens that a second of waiting is worth to a batch."""
+"""Tokens by which a second of waiting reduces the cost of a batch in the queue."""
 RATE_DECAY = 0.9
 """Weight of the previous rate after each pass: about the last ten passes count."""
 CLOSE_S = 3.0

@@ -29,7 +29,7 @@ LONGEST = 2_000
 """Characters of a message: it may quote a name that a client made up."""
 TOP_FOLDERS = frozenset(os.listdir("/"))
 """Listed once: no request looks at the disk."""
-INTERNAL = "the server failed on this input; its log says why"
+INTERNAL = "the server failed on this input; its log has the reason"
 _PATH = re.compile(r"""(?<![\w/.])/([^\s/'"`<>|:;,()\[\]]+)/[^\s'"`<>|:;,()\[\]]*""")
 
 

@@ -29,7 +29,7 @@ ERRORS = {
     "413": "The body is larger than --max-body.",
     "415": "The body is not application/json.",
     "422": "Over a limit, of a wrong type, or not supported by the model.",
-    "429": "Too many requests wait; Retry-After says when to try again.",
+    "429": "Too many requests wait; Retry-After has the seconds until a retry.",
     "503": "The server is shutting down, or took too long.",
 }
 _REFERENCE = "#/components/schemas/{name}"

@@ -55,7 +55,7 @@ def plotly_folder() -> Path:
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         if (Path(location) / "package_data" / PLOTLY).is_file():
             return Path(location) / "package_data"
-    raise UsageError("the studio draws with plotly: pip install 'larvatus[studio]'")
+    raise UsageError("the studio plots with plotly: pip install 'larvatus[studio]'")
 
 
 def add_page(app: Starlette) -> None:

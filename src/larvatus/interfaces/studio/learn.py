@@ -234,7 +234,8 @@ class Learner:
             training.resumable = bool(event.get("stopped"))
             return "stopped"
         reason = str(
-            event.get("error") or f"the training ended with code {code}; {LOG} in the folder of its examples says more"
+            event.get("error")
+            or f"the training ended with code {code}; {LOG} in the folder of its examples has details"
         )
         training.error = without_paths(reason)
         return "failed"

@@ -207,7 +207,7 @@ class IndexBuilder:
             self._end(build, "failed", without_paths(str(fault)))
         except Exception as fault:  # also out of memory: the page shows it, and the server keeps running
             logger.error("%s in the build of an index", error_location(fault))
-            self._end(build, "failed", f"unexpected error: {type(fault).__name__}; the log says where")
+            self._end(build, "failed", f"unexpected error: {type(fault).__name__}; the log has its place")
 
     def _end(self, build: IndexBuild, phase: Phase, error: str = "") -> None:
         with self._lock:

@@ -144,7 +144,7 @@ def _usage(card: Card) -> str:
     else:
         lines += ["", "No architecture of `transformers` expresses this model; only Larvatus loads it."]
     if card.generator:
-        what = "a model of its own; this one learnt to tell which tokens it had replaced"
+        what = "a separate model; this one learned to detect which tokens it had replaced"
         lines += ["", f"Blanks are filled by the generator in `{card.generator}/`, {what}."]
     return "\n".join(lines)
 

@@ -202,7 +202,7 @@ def _card(bundle: Bundle, claims: Sequence[Claim], note: dict[str, Any], *, name
     native = note["layout"] == Native.model_type
     before, after = ("transformers", "larvatus") if native else ("larvatus", "transformers")
     card = card.replace(f"\nlibrary_name: {before}\n", f"\nlibrary_name: {after}\n", 1)  # in the front matter
-    loads = "Larvatus alone loads it" if native or note["dtype"] == "int8" else "`transformers` loads it too"
+    loads = "Only Larvatus loads it" if native or note["dtype"] == "int8" else "`transformers` loads it too"
     heads = f" without its head for {', '.join(note['left_out'])}" if note["left_out"] else ""
     return (
         f"{card.rstrip()}\n\n## Converted\n\nBy Larvatus {VERSION} from `{note['from']}`, of which the card above "

@@ -79,8 +79,8 @@ MAX_TRIES = 5
 GENERATOR = "generator"
 GENERATOR_CARD = """# generator
 
-The masked language model that replaced tokens while the model in the folder above learnt to tell which. It has the same
-embeddings, and fills blanks; the README.md above is the card of both.
+The masked language model that replaced tokens while the model in the folder above learned to detect them. It has the
+same embeddings, and fills blanks; the README.md above is the card of both.
 """
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read if present
 MODEL_FILES = (CARD, CONFIG, WEIGHTS, int8_file.NAME, *WRITTEN, manifests.NAME, CRF_FILE, GENERATOR, *MODULE_FILES)

@@ -104,7 +104,7 @@ def find_model(name: str | os.PathLike[str], *, revision: str | None = None, onl
     identity, _, pinned = text.partition("@")
     if not HUB_NAME.fullmatch(identity) or ".." in identity or "--" in identity or len(identity) > LONGEST:
         raise ArtefactError(
-            f"{text} is not a directory here, and Larvatus downloads nothing by name unless told to; download the "
+            f"{text} is not a directory here, and Larvatus downloads nothing by name unless requested; download the "
             "model first and give its directory"
         )
     if pinned and revision not in (None, pinned):
@@ -134,7 +134,7 @@ def _cached(hub: Any, name: str, revision: str | None) -> Path:
         if not there:
             raise ArtefactError(
                 f"{name} is not a directory here, nor a model in the Hugging Face cache, and Larvatus downloads "
-                f"nothing by name unless told to: larvatus convert {name} OUT --online --revision COMMIT (in Python: "
+                f"nothing by name unless requested: larvatus convert {name} OUT --online --revision COMMIT (in Python: "
                 f"load({name!r}, revision=COMMIT, online=True))"
             ) from fault
         if revision in there:

@@ -99,7 +99,7 @@ TOLERANCE = 1e-3
 """Largest difference from torch, relative to the largest value (at least 1)."""
 OPSET = 18
 MOST_PADDED, FEWEST = 1.2, 256
-"""How many times its tokens a padded batch may have, and the fewest tokens that are worth a batch of their own."""
+"""How many times its tokens a padded batch may have, and the fewest tokens that make a separate batch worthwhile."""
 _LENGTHS = (3, 17, 9, 32, 1)
 """Lengths of the sequences that a file is tested on, cut to what the model reads."""
 

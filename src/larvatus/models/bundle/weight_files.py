@@ -35,7 +35,7 @@ NAME = INT8
 SCALE = ".scale"
 LARGEST = 127
 SHORTEST_ROW = 16
-"""Shortest row for which a scale is worth its four bytes."""
+"""Shortest row that gets a scale, which takes four bytes."""
 
 
 def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -138,7 +138,7 @@ def check_float(path: Path, name: str, entry: TensorEntry) -> None:
 def iter_tensors(path: Path, *, allow_nan: bool = False, integers: bool = False) -> Iterator[tuple[str, Tensor]]:
     """Each tensor in turn, so that a caller who casts or copies never holds the file twice.
 
-    `integers` allows integer tensors, which the caller tells apart.
+    `integers` allows integer tensors, which the caller distinguishes.
     """
     entries = read_header(path)
     for name, entry in entries.items() if not integers else ():

@@ -111,7 +111,7 @@ class HeadConfig(Settings, tag_field="type"):
     suffix: ClassVar[str | None] = None
     """Suffix of the classes of `transformers` with such a head: ``ForSequenceClassification``; None: there are none."""
     stored_as: ClassVar[str | None] = None
-    """Another head that `transformers` stores in the same classes; `marked` tells them apart."""
+    """Another head that `transformers` stores in the same classes; `marked` distinguishes them."""
     begins_as: ClassVar[str | None] = None
     """The pretraining objective whose weights it starts from; None: it is new."""
     stores_labels: ClassVar[bool] = True
@@ -174,7 +174,7 @@ class HeadConfig(Settings, tag_field="type"):
 
     @classmethod
     def marked(cls, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The settings in the entry of config.json that tells the head from the one it is `stored_as`.
+        """The settings in the entry of config.json that distinguishes the head from the one it is `stored_as`.
 
         None without this entry; ValueError if it cannot be read.
         """

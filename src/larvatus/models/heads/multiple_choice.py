@@ -2,7 +2,7 @@
 
     score(c, e) = w · f(W z_CLS + b)        P(e | c) = exp score(c, e) / Σ_e' exp score(c, e')
 
-Every ending e is paired with the context c in a sequence of its own and gets one score, from its [CLS] (or the mean of
+Every ending e is paired with the context c in one sequence and gets one score, from its [CLS] (or the mean of
 its tokens, depending on the family); the softmax is over the endings of an example, however many. An ending that is
 read in several windows has the mean of their scores; training is as in answering. N tokens, B sequences, P endings, E
 examples, D hidden size.

@@ -3,7 +3,7 @@
     score(q, d) = w · f(W z_CLS + b) + c        z_CLS of  [CLS] q [SEP] d [SEP]
 
 It is the head of a classifier with one output, and `transformers` stores it as such (`…ForSequenceClassification` with
-one label). What tells the two apart is an entry of config.json that `sentence-transformers` writes for its
+one label). What distinguishes the two is an entry of config.json that `sentence-transformers` writes for its
 cross-encoders, and that states what is applied to a score before it is shown (`activation`).
 
 A pair longer than the window is several sequences, and scores as the best of them does. What is minimised is one of

@@ -2,7 +2,7 @@
 
     w_j = max_i log(1 + relu(logit_ij))        i over the tokens of the text, j over the vocabulary
 
-A weight above 0 says that token j belongs to the text, whether it occurs in it or not; FLOPS (`objectives/sentence/
+A weight above 0 means that token j belongs to the text, whether it occurs in it or not; FLOPS (`objectives/sentence/
 splade.py`) keeps most of them at 0. The head has no parameters of its own: logits are those of the model's masked-lm
 objective, which stays with the model, so that it still fills blanks. This is `SpladePooling` of `sentence-transformers`
 (`SparseEncoder`; `models/bundle/token_modules.py` reads and writes it).

@@ -1,7 +1,8 @@
 """The recipe: a published system as tokenizer × packing × corruption × model × objectives × phases.
 
-Each component's settings live beside it; this file only composes them. A recipe holds the science. Device, precision,
-compilation, microbatch and workers are the runtime: given on the command line, they must not change the result.
+Each component's settings are in its own file; this file only composes them. A recipe holds the science. Device,
+precision, compilation, microbatch and workers are the runtime: given on the command line, they must not change the
+result.
 
     recipe = read_recipe("bert", size="tiny", settings=["model.layers=3"])
 
@@ -105,7 +106,7 @@ class ScheduleConfig(Settings, path="schedule.", error=RecipeError):
     warmup: Share = 0.01
     """Share of all steps over which the rate rises from 0 (BERT: 10,000 of 1,000,000)."""
     warmup_floor: CountOrNone = 0
-    """Fewest steps of warm-up in a short run, but never more than a quarter of it. A share alone leaves a run of 300
+    """Fewest steps of warm-up in a short run, but never more than a quarter of it. A share of the run leaves one of 300
     steps with six, after which the moments of Adam are still noise. No warm-up stays none.
     """
     cooldown: Share = 0.1

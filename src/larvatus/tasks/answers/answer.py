@@ -49,10 +49,13 @@ class Decoding(Settings):
     """Options of decoding; None uses the values of the model's head."""
 
     top: Count = 1
-    """How many spans to give."""
+    """Number of spans to return."""
     merge: Merge = "context"
+    """How windows are merged: context, tokens by the window with most context; window, the best of each window."""
     longest: Size | None = None
+    """Tokens of the longest answer."""
     threshold: Score | None = None
+    """Threshold of no answer: the answer is empty if [CLS] exceeds the best span by more than this."""
 
 
 @dataclass(frozen=True)

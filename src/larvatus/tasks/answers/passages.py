@@ -40,10 +40,10 @@ class EncodedQuestions:
     """Questions over their passages. `sequences.tokens` and `read` count tokens of the passage only."""
 
     sequences: Sequences
-    passages: tuple[Alignment, ...]  # [E] those that are asked about twice are there twice, as one object
-    nowhere: Ints  # [S] where [CLS] stands, which says that the answer is not there
+    passages: tuple[Alignment, ...]  # [E] a passage with two questions is there twice, as one object
+    nowhere: Ints  # [S] position of [CLS], the target if the answer is not there
     firsts: Ints  # [S] where the passage begins in each sequence
-    begins: Ints  # [S] the token of the passage that stands there
+    begins: Ints  # [S] the token of the passage at that position
     sizes: Ints  # [S] tokens of the passage in each sequence
     owns: Ints  # [S, 2] tokens of the passage that see most in this sequence, first and after the last
 
@@ -130,7 +130,7 @@ class LabelledQuestions:
     starts: Ints  # [S] first token of the answer in each sequence, [CLS] where it is not there
     ends: Ints  # [S] its last
     weights: Floats  # [S]
-    kept: Bools  # [S] whether a sequence is learnt from
+    kept: Bools  # [S] whether a sequence is trained on
     lost: int
     """Questions whose answer no sequence holds: it is cut off, longer than a window, or no token of the vocabulary."""
 
@@ -187,7 +187,7 @@ def label_questions(
 
 
 def _kept(held_S: Bools, parts: Ints, empty: EmptyWindows, seed: int) -> Bools:
-    """[S] Learnt from are those with the answer, and some of the others. Every example keeps one."""
+    """[S] Sequences to train on: those with the answer, and some of the others. Every example keeps one."""
     keep = held_S.copy()
     border = edges(parts).tolist()
     for example, (low, high) in enumerate(pairwise(border)):

@@ -45,7 +45,7 @@ from larvatus.tasks.task import CardTerms, Task, TaskData
 from larvatus.tasks.validation import Scores
 
 WHOLE = 0.95
-"""Share of training answers of whole words from which on answers are widened to words: of TyDiQA, English has 0.99,
+"""Share of training answers of whole words from which on answers are extended to words: of TyDiQA, English has 0.99,
 Swahili 0.94, Korean 0.42; XQuAD in English has 1.00."""
 
 
@@ -53,7 +53,7 @@ class AnswerOptions(Settings):
     """Options of question answering."""
 
     null: bool | None = None
-    """Whether a passage may not answer; None: as the training questions say."""
+    """Whether a question may have no answer; None: if training questions have none."""
     longest: Size = 30
     """Tokens of the longest answer."""
     overlap: SizeOrNone | None = None
@@ -61,9 +61,9 @@ class AnswerOptions(Settings):
     empty: EmptyWindows = EmptyWindows()
     """Training on windows without the answer."""
     whole_words: bool | None = None
-    """Whether answers are widened to whole words; None: where nearly all training answers are of whole words."""
+    """Whether answers are extended to whole words; None: if nearly all training answers are whole words."""
     decoding: Decoding = Decoding()
-    """How held-out questions are answered."""
+    """Decoding of validation questions."""
     dropout: DropoutRate | None = None
     """Dropout before the scores; default: as the model's family has it."""
     mix: bool | None = None
@@ -134,7 +134,7 @@ class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
     ) -> tuple[Dataset[QuestionExample], Dataset[QuestionExample] | None]:
         for example in train:
             if not example.known:
-                raise DataError(f"{example.place}: its answer is not given, so nothing can be learnt from it; drop it")
+                raise DataError(f"{example.place}: its answer is not given, so it cannot be trained on; drop it")
         return train, dev
 
     def prepare(

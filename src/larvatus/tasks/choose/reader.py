@@ -10,7 +10,7 @@ Columns are recognised by their names, unless they are given:
 | form | context | before every ending | endings | label |
 | --- | --- | --- | --- | --- |
 | SWAG | sent1 | sent2 | ending0, ending1, … | label |
-| JSONL | context, or question alone | question | endings: a list | label |
+| JSONL | context, or only question | question | endings: a list | label |
 | RACE | article | question | options: a list | answer: A, B, … |
 | CommonsenseQA | question | | choices: `{"label": […], "text": […]}` | answerKey: A, B, … |
 
@@ -84,7 +84,7 @@ def choice_columns(table: LabelledTable, asked: Columns = Columns(), *, labelled
     free = tuple(name for name in free if name not in (context, start))
     label = (label or first_named(RIGHT, free)) if labelled else None
     if labelled and label is None:
-        raise DataError(f"{table.name}: no column says the right ending ({_names(table)}); name it: --label COLUMN")
+        raise DataError(f"{table.name}: no column has the right ending ({_names(table)}); name it: --label COLUMN")
     return ChoiceColumns(
         context=context, start=start, endings=endings, listed=listed, label=label, id=first_named(IDS, free)
     )
@@ -132,7 +132,7 @@ def _names(table: LabelledTable) -> str:
 SKEWED = 2.0
 """A position is reported if it is right this many times its even share."""
 FEWEST_EXAMPLES = 20
-"""Examples below which shares of places say nothing."""
+"""Fewest examples for which shares of positions are reported."""
 
 
 @dataclass(frozen=True, slots=True)

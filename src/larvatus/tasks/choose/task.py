@@ -48,9 +48,9 @@ class ChooseOptions(Settings):
     """Options of a multiple-choice head; None uses the model's default."""
 
     pool: Literal["cls", "mean"] | None = None
-    """What stands for a context with an ending: cls, or the mean of its tokens; default: as its family has it."""
+    """Vector of a context with an ending: cls, or the mean of its tokens; default: as its family has it."""
     dense: Dense | None = None
-    """Layer before the score; none: one linear layer alone; default: as the model's family has it."""
+    """Layer before the score; none: one linear layer only; default: as the model's family has it."""
     dropout: DropoutRate | None = None
     """Dropout before the score; default: 0.1."""
     mix: bool | None = None

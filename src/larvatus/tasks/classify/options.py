@@ -66,9 +66,9 @@ class ClassifyOptions(Settings):
     """Options of a classification head; None uses the model's default."""
 
     pool: Literal["cls", "mean", "max"] | None = None
-    """What stands for a text: cls, or mean or max of its tokens; default: as the model's family has it."""
+    """Vector of a text: cls, or mean or max of its tokens; default: as the model's family has it."""
     dense: Dense | None = None
-    """Layer before the classes; none: W_C alone; default: as the model's family has it."""
+    """Layer before the classes; none: only W_C; default: as the model's family has it."""
     dropout: DropoutRate | None = None
     """Dropout before the classes; default: 0.1."""
     mix: bool | None = None
@@ -88,7 +88,7 @@ class ClassifyOptions(Settings):
     smoothing: DropoutRate = 0.0
     """Share of a target that is spread over all classes."""
     merge: Merge = "mean"
-    """How the windows of a long text answer together: by the mean of their scores, or by the highest."""
+    """How the windows of a long text are merged: by the mean of their scores, or by the highest."""
 
 
 def classification_head(
@@ -182,7 +182,7 @@ def pooling_of(
 ) -> Pooling:
     """`family` is the pooling of the model's family, `head` the model's own head; `asked` overrides both."""
     if asked is not None:
-        return Pooling(asked, "as asked")
+        return Pooling(asked, "as requested")
     if head is not None and head.labels == tuple(labels):
         return Pooling(head.pool, "as the model's own head for these labels")
     if trained != "head":
@@ -194,4 +194,4 @@ def pooling_of(
         return Pooling("mean", f"since its own pooling ({trained_with}) is not offered")
     if family not in SUMMARIES:
         return Pooling(family, "as classifiers of its family")
-    return Pooling("mean", "since the encoder is frozen and its [CLS] was not trained to stand for a text")
+    return Pooling("mean", "since the encoder is frozen and its [CLS] was not trained to represent a text")

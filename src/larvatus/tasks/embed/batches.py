@@ -3,13 +3,13 @@
     plan = BatchPlan(keys=[[0, 1], [0, 2], [3, 4]])          # texts 0 … 4; the first two examples share text 0
     plan.epoch_batches(seed=0, epoch=0, size=2)              # they are in different steps
 
-With in-batch negatives (`MultipleNegatives`), the positive of another example is taken for a negative. If it is the
-same text, or of the same group, the model is taught that a text is unlike itself.
+With in-batch negatives (`MultipleNegatives`), the positive of another example counts as a negative. If it is the same
+text, or of the same group, the model would learn that a text is unlike itself.
 
-The examples of an epoch are permuted, then each goes into the first step that has room and no conflict: a key that was
-in step n may be in step n + 1 or later. What is left at the end goes wherever a step may still grow. Steps are as even
-as possible, and their number is the same in every epoch. Examples that fit in no step of an epoch (a text of more pairs
-than there are steps) are left out of this epoch; another permutation leaves out others.
+The examples of an epoch are permuted, then each goes into the first step that has a free place and no conflict: a key
+that was in step n may be in step n + 1 or later. What is left at the end goes wherever a step may still grow. Steps are
+as even as possible, and their number is the same in every epoch. Examples that fit in no step of an epoch (a text of
+more pairs than there are steps) are skipped in this epoch; another permutation skips others.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class SentenceFiles(FileOptions):
     refusal: ClassVar[str] = "{flags} are for {things}; these have --text, --pair, --negative, --score and --member"
 
     rows: Rows | None = None
-    """What a row is; default: by its columns."""
+    """Kind of rows; default: by their columns."""
     text: Column = None
     """Column of the first text, by name or number; default: guessed."""
     pair: Column = None
@@ -62,11 +62,11 @@ class SentenceFiles(FileOptions):
     negative: Annotated[tuple[str, ...], Flag(metavar="COLUMN")] = ()
     """Column of a text that does not belong to it, or of a list of such; repeatable; default: by name."""
     score: Column = None
-    """Column that says how similar the two texts are; default: guessed."""
+    """Column of the similarity of the two texts; default: guessed."""
     member: Column = None
     """Column that names the group of a text; texts of one group belong together; default: guessed."""
     header: bool | None = None
-    """Whether the first row names columns; default: as it looks."""
+    """Whether the first row names columns; default: detected."""
     quoting: bool | None = None
     """Whether quotes hold cells together; default: only in CSV."""
 
@@ -101,7 +101,7 @@ class SentenceColumns:
 
 
 def sentence_columns(table: LabelledTable, asked: SentenceFiles = SentenceFiles()) -> SentenceColumns:
-    """The columns as asked for, the rest by their names, and what rows they make."""
+    """The named columns, the rest by their names, and the kind of rows that they make."""
     named = {"text": asked.text, "pair": asked.pair, "score": asked.score, "group": asked.member}
     text, pair, score, group = (
         None if name is None else named_column(table, name, role) for role, name in named.items()
@@ -203,7 +203,7 @@ def _rows(
     named = first_named(LABELS, rest) if table.header else next((name for name in rest if _repeats(table, name)), None)
     if (label := named) is not None:
         raise DataError(
-            f"{table.name}: the column {label} says what pairs are, but not in numbers; keep the pairs that belong "
+            f"{table.name}: the column {label} has labels of pairs, but no numbers; keep the pairs that belong "
             "together and give --rows pairs, or name a column of numbers: --score COLUMN"
         )
     return "pairs"

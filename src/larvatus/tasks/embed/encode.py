@@ -62,7 +62,7 @@ class EncodedSentences:
     kept: Ints  # [S, 2] tokens that count, see `SentenceTargets`
     texts: Ints  # [all texts of all examples] number of each text
     counts: Ints  # [E] texts of each example
-    scores: Floats  # [E] 0 where nobody says
+    scores: Floats  # [E] 0 if it is unknown
     groups: Ints  # [E] number of the group; −1 without one
     contrasts: bool = False
     teacher: Floats | None = None

@@ -1,5 +1,4 @@
-"""What a sentence encoder is worth on examples, during and after training: correlation with scores, or how well
-positives are found.
+"""Evaluation of a sentence encoder, while it is trained and after: correlation with scores, or ranks of positives.
 
     evaluation = evaluate_sentences(bundle, read_sentences("sts-test.tsv"))
     evaluation.metrics["spearman"].value
@@ -72,7 +71,7 @@ class SentenceValidation:
         texts = self.texts(model, scoring)
         metrics = sentence_metrics(texts, self.data, self.rows)
         values = {name: score_of_all(metric.rows, metric.score, metric.of) for name, metric in metrics.items()}
-        # a correlation of cosines that are all equal is not defined, and worth nothing
+        # a correlation of cosines that are all equal is not defined, and counts as 0
         values = {name: value if math.isfinite(value) else 0.0 for name, value in values.items()}
         return Scores(metric=self.metric, values=values, validation_loss=self._loss(embedder_of(model), texts))
 

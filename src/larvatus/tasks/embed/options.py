@@ -63,7 +63,7 @@ class SentenceOptions(MiningOptions):
     loss: LossName | None = None
     """Loss to minimise; default: by the rows of the training file."""
     pool: TextPool | None = None
-    """What stands for a text: mean or max of its tokens, or cls; default: the model's own, else mean."""
+    """Vector of a text: mean or max of its tokens, or cls; default: the model's own, else mean."""
     normalise: bool | None = None
     """Scale vectors to length 1; default: the model's own, else yes."""
     dense: SizeOrNone | None = None
@@ -75,7 +75,7 @@ class SentenceOptions(MiningOptions):
     symmetric: bool = False
     """Multiple-negatives: also rank the anchors for each positive."""
     margin: Weight = 0.2
-    """Triplet: how much nearer a positive shall be than a negative, in cosine distance or score."""
+    """Triplet: how much nearer a positive must be than a negative, in cosine distance or score."""
     flops_query: Weight | None = None
     """Sparse: weight of the FLOPS regulariser for first texts of examples; default: 5e-5."""
     flops_document: Weight | None = None
@@ -93,7 +93,7 @@ class SentenceOptions(MiningOptions):
 
 
 def choose_loss(rows: Rows, options: SentenceOptions) -> LossName:
-    """The loss by name: as asked for, or by the rows and whether there is a teacher."""
+    """The loss by name: as requested, or by the rows and whether there is a teacher."""
     usual: LossName = "distillation" if options.teacher is not None else USUAL[rows]
     name = options.loss or usual
     if rows not in FITTING[name]:

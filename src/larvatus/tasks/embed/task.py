@@ -159,9 +159,7 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
     ) -> SentenceValidation:
         rows = rows_of(dev)
         if rows == "texts" and teacher is None:
-            raise UsageError(
-                "plain texts cannot tell how good vectors are; give --dev with scored pairs or pairs, or --no-dev"
-            )
+            raise UsageError("plain texts cannot measure vectors; give --dev with scored pairs or pairs, or --no-dev")
         data = encode_sentences(bundle, dev.examples, dataclasses.replace(reading, twice=False, contrasts=False))
         refuse_few(data, dev)
         if rows == "texts":

@@ -5,7 +5,7 @@
 
 A text or pair that fits is one sequence with the special tokens of its tokenizer (`data/text/template.py`). A longer
 one is several that overlap (`data/text/windows.py`), so that all of it is read; `truncate` reads only the first, and
-`read` says how much that is. The longer text of a pair is cut, and the shorter stands in every window, unless both are
+`read` is how much that is. The longer text of a pair is cut, and the shorter is in every window, unless both are
 long: then windows of one are paired with windows of the other. With `both_orders` each window of a pair is two
 sequences, in the given order and in the other.
 E examples, S sequences, N tokens, W words.

@@ -8,7 +8,7 @@ How the model's training data was read is its `spacing`, and texts are read in t
 | spacing | training data | how text is read |
 | --- | --- | --- |
 | apart | words in running text (CoNLL-U, spans) | as written, but a space parts words with a common token |
-| spaced | words alone (CoNLL, lists) | with single spaces between the words |
+| spaced | only words (CoNLL, lists) | with single spaces between the words |
 | written | unknown: a model of others | plain text as written, as in `transformers`; words of data as "apart" |
 
 "don't" is "do" and "n't" in Universal Dependencies, but its first token is "don": read as "do n't", each word has

@@ -87,7 +87,7 @@ class ModelComparison(Tabular):
         yield "p by approximate randomisation; interval by the paired bootstrap"
         if (pair := self.mcnemar) is not None:
             yield (
-                f"McNemar: p {pair.p:.4f} ({pair.only_second:,} right in this alone, {pair.only_first:,} in the other "
+                f"McNemar: p {pair.p:.4f} ({pair.only_second:,} right only in this, {pair.only_first:,} in the other "
                 f"alone, {pair.both:,} in both, {pair.neither:,} in neither)"
             )
 

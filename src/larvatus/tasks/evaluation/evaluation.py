@@ -39,7 +39,7 @@ from larvatus.tasks.scoring import ScoringOptions
 class EvaluationOptions:
     scoring: ScoringOptions = field(default_factory=ScoringOptions)
     merge: Merge = "mean"
-    """How the windows of a long text answer together."""
+    """How the windows of a long text are merged."""
     length: int | None = None
     """Tokens of a window; None: as many as the model has positions."""
     truncate: bool = False

@@ -38,7 +38,7 @@ def class_sums(gold: npt.ArrayLike, predicted: npt.ArrayLike, *, classes: int) -
     """[items, 3, classes] of items that have one class each."""
     a, b = np.asarray(gold, np.int64), np.asarray(predicted, np.int64)
     if a.shape != b.shape or a.ndim != 1:
-        raise DataError(f"scores want as many predictions as labels, not {a.shape} and {b.shape}")
+        raise DataError(f"scores need as many predictions as labels, not {a.shape} and {b.shape}")
     return multi_label_sums(_one_hot(a, classes), _one_hot(b, classes))
 
 

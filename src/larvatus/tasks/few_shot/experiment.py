@@ -1,4 +1,4 @@
-"""Methods side by side on one test set, each with the same draws of few examples.
+"""Methods side by side on one test set, each with the same samples of few examples.
 
     run_experiment(few_shot, FewShotSettings(k=16, draws=5, methods=("zero", "tune", "pet")), train=train, test=test)
 
@@ -88,7 +88,7 @@ class _Experiment:
         if trains:
             check_trains(self.few_shot.bundle)
         if (trains or self.few.baseline or "context" in self.few.chosen) and self.train is None:
-            raise UsageError("few examples are drawn from labelled ones: give --train FILE, or --k 0")
+            raise UsageError("few examples are sampled from labelled ones: give --train FILE, or --k 0")
         self.draws = self._draws()  # before anything is trained: a class may have too few
 
     def _config(self, pattern: str) -> VerbaliserConfig:
@@ -170,7 +170,7 @@ class _Experiment:
         sequences = encode_texts(bundle, self.test.examples, classifier_of(bundle.network).config, windows)
         return class_scores(bundle.network, sequences, self.scoring)
 
-    # ---- what they are worth
+    # ---- scores of the methods
 
     def _of_test(self, method: str, pattern: str, scores_EK: Floats) -> PromptRow:
         answers = np.asarray(scores_EK.argmax(1), np.int64)

@@ -137,7 +137,7 @@ class PetIdentity(Struct, frozen=True, kw_only=True):
     words: Mapping[str, tuple[str, ...]]
     training: FewShotTraining
     unlabelled: str
-    """Hash of what they say."""
+    """Hash of their contents."""
     seed: Seed
 
 
@@ -211,4 +211,6 @@ def _members(path: Path, out: Path, identity: dict[str, Any]) -> list[PatternSco
             for record in held["members"]
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as fault:
-        raise ArtefactError(f"{path} is not what patterns said: {fault}; start again in another --out") from fault
+        raise ArtefactError(
+            f"{path} is not what the patterns predicted: {fault}; start again in another --out"
+        ) from fault

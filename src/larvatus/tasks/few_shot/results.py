@@ -34,7 +34,7 @@ class PromptRow:
     """Score of each sample of examples; a single one where no examples are sampled."""
     mean: float
     deviation: float
-    """Over draws; 0 of one."""
+    """Standard deviation over samples; 0 with one."""
     low: float
     high: float
     over: Literal["draws", "test examples"]

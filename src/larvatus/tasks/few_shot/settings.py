@@ -33,20 +33,20 @@ class FewShotSettings(Settings):
     """Number of examples and of samples, and the methods."""
 
     k: CountOrNone = 16
-    """Examples of each class that are drawn (LM-BFF); 0: none, the model as it is."""
+    """Examples to sample of each class (LM-BFF); 0: none, the model as it is."""
     total: bool = False
     """--k examples in all, not of each class (PET)."""
     draws: Annotated[int, DRAWS] = 5
-    """How often they are drawn: the table shows mean, deviation and interval over draws."""
+    """Number of samples: the table shows mean, deviation and interval over them."""
     seed: Seed = 0
-    """All randomness follows from it."""
+    """Seed of all randomness."""
     methods: Annotated[tuple[str, ...], Flag("--method", metavar="NAME")] = ()
     """zero, calibrated (by neutral texts), context (examples shown), tune (the prompt is fine-tuned), pet; repeatable;
     default: zero and calibrated, with --k tune too."""
     baseline: Literal["finetune"] | None = None
-    """finetune: plain fine-tuning on the same draws beside them."""
+    """finetune: plain fine-tuning on the same samples, as a baseline."""
     neutral: Annotated[tuple[str, ...], Flag(metavar="TEXT")] = NEUTRAL_TEXTS
-    """Text that says nothing, to calibrate by; repeatable; default: N/A and the empty text."""
+    """Neutral text, to calibrate by; repeatable; default: N/A and the empty text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,13 +69,13 @@ class FewShotTraining(Settings):
     """Training of prompts and of the plain classifier on few examples."""
 
     steps: Count = 250
-    """Updates on the drawn examples (PET: 250), of prompts and of plain fine-tuning."""
+    """Updates on the sampled examples (PET: 250), of prompts and of plain fine-tuning."""
     batch: Size = 16
     """Texts of a step."""
     rate: LearningRate | None = None
     """Peak learning rate; default: by what is trained."""
     trained: str = "all"
-    """What learns: all, head, last2, bias (BitFit), lora, lora16."""
+    """Trainable part: all, head, last2, bias (BitFit), lora, lora16."""
     length: Length | None = None
     """Tokens of a sequence, special ones included: the pattern stays whole, the text is cut; default: the model's."""
     unlabelled_most: Annotated[int, whole(1, 10**9)] = 10_000

@@ -53,7 +53,7 @@ from larvatus.training.engine.settings import Runtime
 def sample_examples(
     data: Dataset[TextExample], k: int, *, seed: int, number: int, total: bool = False
 ) -> Dataset[TextExample]:
-    """The draw of that number; refused where a class has too few examples that differ."""
+    """The sample of that number; refused if a class has too few different examples."""
     check_classes(data)
     labels = data.label_names()
     if total and k < len(labels):
@@ -90,7 +90,7 @@ def unlabelled_rest(
 def check_classes(data: Dataset[TextExample]) -> None:
     if data.kind not in (None, "multi-class") or len(data.label_names()) < 2:
         kind = data.kind or "none"
-        raise UsageError(f"{data.source}: prompts tell two classes or more apart; labels there are {kind}")
+        raise UsageError(f"{data.source}: prompts need two classes or more; labels there are {kind}")
 
 
 def _key(example: TextExample, seed: int, number: int) -> int:

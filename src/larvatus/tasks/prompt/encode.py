@@ -6,7 +6,7 @@
 
 Of a text the beginning stays, of a pair the longer is cut first, as published; every example is one sequence, since a
 window without the blank says nothing. Texts, literal parts and words are tokenised apart, so that what is cut is text.
-Demonstrations (Brown et al. 2020) stand before the text with their words in their blanks; those that still fit are
+Demonstrations (Brown et al. 2020) precede the text with their words in their blanks; those that still fit are
 shown, in their order, and never a part of one. E examples, M blanks.
 """
 
@@ -39,7 +39,7 @@ class Prompts:
         fewer = int((self.shown < self.demonstrations).sum())
         lines = []
         if cut:
-            lines.append(f"{cut:,} of {len(self.shown):,} texts are longer than the pattern leaves room for, and cut")
+            lines.append(f"{cut:,} of {len(self.shown):,} texts are too long for the pattern, and cut")
         if fewer:
             many, mean = self.demonstrations, float(self.shown.mean())
             lines.append(f"not all {many} demonstrations fit before {fewer:,} texts: {mean:.1f} do on average")

@@ -1,4 +1,4 @@
-"""A pattern: a text with slots for what is classified, and one blank where a word stands for the label (PET).
+"""A pattern: a text with slots for what is classified, and one blank whose word gives the label (PET).
 
     pattern = Pattern.read("{text} It was {blank}.")
     pattern.filled(["A dull film."], "great")        # "A dull film. It was great."
@@ -65,7 +65,7 @@ class Pattern:
             raise UsageError(f"{said} has no place for the text; write {{text}}, {WORKS}")
         if tuple(texts) not in (SINGLE, PAIR):
             raise UsageError(
-                f"{said} has {{{'} and {'.join(texts)}}}; write {{text}} alone, or {{first}} and {{second}}"
+                f"{said} has {{{'} and {'.join(texts)}}}; write only {{text}}, or {{first}} and {{second}}"
             )
         return cls(source, pieces)
 
@@ -202,7 +202,7 @@ class PromptOptions(Settings):
 
     pattern: str = NULL
     """The text with a blank for the label's word, "{text} It was {blank}."; of pairs {first} and {second}; null: the
-    text and a blank alone."""
+    text and a blank only."""
     verbaliser: Annotated[
         Mapping[str, str | tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=parse_verbaliser)
     ] = {}

@@ -65,7 +65,7 @@ def check_fills(bundle: Bundle) -> None:
         return
     if bundle.network.generator is not None:
         raise ArtefactError(
-            f"{bundle.path} fills blanks by its generator, which is a model of its own; prompt {bundle.path}/generator"
+            f"{bundle.path} fills blanks by its generator, which is a separate model; prompt {bundle.path}/generator"
         )
     raise ArtefactError(
         f"{bundle.path} has no masked-lm head to read a blank with, nor a head that continues texts; prompt a model "
@@ -255,7 +255,7 @@ class _ContinuationEncoder:
         if len(self.sentinels) == len(SENTINELS):
             first, second = self.sentinels
             return self.template.ids(texts, np.array([first])), np.array([first, *word.tolist(), second], np.int64)
-        nothing = np.array([-1], np.int64)  # no token: where the blank stands
+        nothing = np.array([-1], np.int64)  # no token: position of the blank
         whole = self.template.ids(texts, nothing)
         place = int(np.flatnonzero(whole == -1)[0])
         return whole[:place], np.concatenate([word, whole[place + 1 :]])

@@ -50,7 +50,7 @@ class PromptTask(TextTask[PromptOptions]):
         self, bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, args: TaskArguments
     ) -> TaskData:
         if train.kind not in (None, "multi-class"):
-            raise UsageError(f"a word at a blank tells classes apart, but this is {train.kind}; use finetune classify")
+            raise UsageError(f"a word at a blank is a class, but this is {train.kind}; use finetune classify")
         check_trains(bundle)
         options, windows = self.options(args), args.windows(bundle)
         pair = train.examples[0].pair is not None
@@ -98,7 +98,7 @@ class PromptTask(TextTask[PromptOptions]):
 def labelled_prompts(
     bundle: Bundle, examples: Sequence[TextExample], config: VerbaliserConfig, windows: WindowOptions
 ) -> tuple[Prompts, LabelledTexts]:
-    """Texts in their pattern, and what the model is to say of each."""
+    """Texts in their pattern, with the target of each."""
     prompts = encode_prompts(bundle.tokenizer, config, examples, limit=windows.limit)
     labels = np.asarray(label_array(examples, config), np.int64)
     return prompts, LabelledTexts(prompts.sequences, labels, unknown_texts(examples, config))

@@ -68,7 +68,7 @@ class RelevanceExample(LabelledExample):
 
     @classmethod
     def remarks(cls, parts: Mapping[str, Dataset[Any]]) -> Iterator[Remark]:
-        """Queries that say nothing about the order of passages."""
+        """Queries that define no order of passages."""
         for name, part in parts.items():
             lists = by_query(part)
             without = [rows[0] for rows in lists.values() if not any(row.grade for row in rows)]
@@ -168,7 +168,7 @@ def relevance_columns(table: LabelledTable, asked: Columns = Columns(), *, label
     if labelled:
         label = label or first_named(LISTED_GRADES if listed else GRADES, free)
     if labelled and label is None:
-        raise DataError(f"{table.name}: no column says what is relevant ({_names(table)}); name it: --label COLUMN")
+        raise DataError(f"{table.name}: no column has the relevance ({_names(table)}); name it: --label COLUMN")
     form: Form = "lists" if listed else "pairs"
     return RelevanceColumns(form=form, query=query, passage=passage, label=label, id=identifier)
 

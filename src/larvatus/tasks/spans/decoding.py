@@ -194,7 +194,7 @@ def calibrate_threshold(
         best = max(tried, key=lambda threshold: (threshold.precision if threshold.recall else 0.0, threshold.recall))
         raise DataError(
             f"no threshold reaches a precision of {precision} on the held-out spans: the best is {best.precision:.3f}, "
-            f"at {best.threshold:g}; ask for less"
+            f"at {best.threshold:g}; request less"
         )
     return enough[0]
 
@@ -252,7 +252,7 @@ def learnt_relations(
     counts: Ints,
     config: SpansConfig,
 ) -> tuple[Ints, int]:
-    """Relations of spans that are learnt [R, 3]: heads ascending, tails, labels; and how many cannot be learnt.
+    """Relations to train on [R, 3]: heads ascending, tails, labels; and how many cannot be trained on.
 
     `places` says the sequence of each span of an example, and its number there; `counts` how many each sequence has.
     """
@@ -264,7 +264,7 @@ def learnt_relations(
         for a, b, label in sorted(relation for relation in relations if relation[2] < known):
             (head_in, head), (tail_in, tail) = placed.get(a, (-1, 0)), placed.get(b, (-2, 0))
             pair = int(before[head_in]) + head, int(before[tail_in]) + tail
-            if head_in != tail_in or pair in rows:  # in windows of their own, or not learnt; or related twice
+            if head_in != tail_in or pair in rows:  # in different windows, or not trained on; or related twice
                 lost += 1
             else:
                 rows[pair] = label

@@ -1,4 +1,4 @@
-"""Texts for the scoring of spans: windows in which every span of up to L words stands whole, in just one of them.
+"""Texts for the scoring of spans: windows such that every span of up to L words is complete in exactly one of them.
 
     encoded = span_sequences(tokenizer, found, limit=512, longest=16)
     encoded.word_spans(sequences)                     # what the head needs of a batch of these sequences

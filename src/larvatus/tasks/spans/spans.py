@@ -55,18 +55,18 @@ class SpannedTexts:
     encoded: SpanSequences
     learnt: GoldSpans
     gold: tuple[frozenset[SpanTuple], ...]
-    """All gold spans of each example, those that cannot be learnt too: first word, the word after the last, type.
+    """All gold spans of each example, also those that cannot be trained on: first word, the word after the last, type.
     Types and relations that the model does not know are numbered after its own."""
     longer: int
     """Gold spans of more words than are looked at."""
     cut: int
     """Gold spans that no window holds whole."""
     doubled: int
-    """Gold spans of several types, of which one is learnt."""
+    """Gold spans of several types, of which one is trained on."""
     related: tuple[frozenset[RelationTuple], ...]
     """All gold relations of each example, where the head looks for them."""
     unrelated: int
-    """Gold relations that are not learnt."""
+    """Gold relations that are not trained on."""
     unknown: UnknownLabels
     """Gold spans of types that the model does not know."""
     unknown_relations: UnknownLabels
@@ -88,19 +88,19 @@ class SpannedTexts:
         said = [(self.longer, f"are longer than {longest} words, so they are never found{way}")]
         if learning:
             said += [
-                (self.cut, "stand in no window whole, so they are not learnt"),
-                (self.doubled, "have several types, of which one is learnt"),
+                (self.cut, "are not complete in any window, so they are not trained on"),
+                (self.doubled, "have several types, of which one is trained on"),
             ]
         else:
             said += [
-                (self.cut, "stand in no window whole, so they are never found"),
+                (self.cut, "are not complete in any window, so they are never found"),
                 (self.doubled, "have several types, of which one can be found"),
             ]
         lines = [f"{count:,} of {total:,} spans {what}" for count, what in said if count]
         if self.unrelated and learning:
             lines.append(
-                f"{self.unrelated:,} of {sum(map(len, self.related)):,} relations are not learnt: their spans are not, "
-                "or stand in different windows, or are related twice"
+                f"{self.unrelated:,} of {sum(map(len, self.related)):,} relations are not trained on: their spans are "
+                "not, or are in different windows, or are related twice"
             )
         return lines
 

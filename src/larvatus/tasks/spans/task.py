@@ -56,24 +56,24 @@ class SpansOptions(Settings):
     widths: bool = True
     """A learned vector for each length of spans."""
     negatives: PositiveShare = 1.0
-    """Share of the spans that are nothing of which a step learns; 1: all."""
+    """Share of the spans without a type that a step trains on; 1: all."""
     null_weight: PositiveWeight = 1.0
     """How much a span that is nothing counts."""
     decoding: Decoding | None = None
     """None: nested, or flat where no training spans overlap."""
     least_precision: PositiveShare | None = None
-    """Wished on the held-out spans; None: the threshold with the best F1."""
+    """Precision that the threshold must reach on validation spans; None: the threshold with the best F1."""
     binary: bool = False
-    """Whether all types are read as one: are these words something, or not?"""
+    """Read all types as one: a span is an entity, or not."""
     relations: bool | None = None
-    """Whether relations between spans are learnt too; None: where the training set has some."""
+    """Whether relations between spans are trained too; None: if the training set has some."""
     relation_weight: PositiveWeight = 1.0
     """How much a pair of spans counts in the loss, where a span counts 1."""
     reach: SizeOrNone | None = None
     """Words from one span of a relation to the other, at most; None: by the training set."""
 
     pool: WordPool | None = None
-    """Which of a word's subwords speak for it: first, mean or max; default: first."""
+    """Vector of a word, from its subwords: first, mean or max; default: first."""
     dropout: DropoutRate | None = None
     """Dropout on the vectors of words; default: 0.1."""
     mix: bool | None = None
@@ -102,7 +102,7 @@ def spans_config(train: Dataset[SpannedWords], options: SpansOptions) -> SpansCo
 
 
 def relations_config(train: Dataset[SpannedWords], options: SpansOptions) -> RelationsConfig | None:
-    """The relations of the training set, where they are to be learnt."""
+    """The relations of the training set, if they are trained on."""
     labels = train.relation_names()
     if options.relations and not labels:
         raise DataError(f"{train.source}: no spans are related; give texts with relations, or leave them out")

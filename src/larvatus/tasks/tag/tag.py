@@ -111,7 +111,7 @@ class TagOptions(Settings):
     """Options of a tagging head."""
 
     pool: WordPool | None = None
-    """Which of a word's subwords speak for it: first, mean or max; default: first."""
+    """Vector of a word, from its subwords: first, mean or max; default: first."""
     dropout: DropoutRate | None = None
     """Dropout before the tags; default: 0.1."""
     mix: bool | None = None
@@ -123,11 +123,11 @@ class TagOptions(Settings):
     lstm: SizeOrNone = 0
     """Size of a BiLSTM over the words; 0: none."""
     learn: Literal["subwords", "words"] = "subwords"
-    """The gold tag stands on every subword, or on the word."""
+    """Units of the loss: every subword with the gold tag of its word, or whole words."""
     scheme: Scheme | None = None
-    """How tags are to spell entities; default: as the training set does, but BIO for IOB1."""
+    """Scheme of entity tags; default: that of the training set, but BIO for IOB1."""
     repair: bool = False
-    """Read illegal sequences of tags as conlleval does, in place of refusing them."""
+    """Read illegal sequences of tags as conlleval does, instead of refusing them."""
 
 
 def tagging_head(

@@ -5,8 +5,8 @@
         optimizer.safetensors   moments of Adam                   kept.safetensors    weights of the best finished seed
         state.json              step, scores so far, finished seeds; SHA-256 of the other files and of itself
 
-A long run saves every two minutes, and every run saves when it is told to stop. The two newest checkpoints stay. Order
-and dropout follow from seed and step.
+A long run saves every two minutes, and every run saves when it gets a signal to stop. The two newest checkpoints are
+kept. Order and dropout follow from seed and step.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def finetune_on_split(
 
 
 def train_seeds(bundle: Bundle, data: TaskData, args: FineTuneArguments) -> FineTuneResult:
-    """Train a new head, with the model or alone, for each seed; keep the best and calibrate it."""
+    """Train a new head, with or without the rest of the model, for each seed; keep the best and calibrate it."""
     scoring, validation = args.scoring, data.validation
     parts = data.encoded.sequences.parts
     windows = int((parts > 1).sum()), int(parts[parts > 1].sum())

@@ -74,7 +74,7 @@ def read_shares(text: str) -> list[float]:
         raise UsageError(f"--curve {text} is no list of percentages, such as 10,30,100%")
     shares = sorted({float(share) / 100 for share in percentages} | {1.0})
     if shares[0] <= 0 or shares[-1] > 1:
-        raise UsageError(f"--curve {text}: percentages lie above 0 and at most at 100")
+        raise UsageError(f"--curve {text}: percentages are above 0 and at most 100")
     return shares
 
 
@@ -278,7 +278,7 @@ def _under_way(run: FineTuneRun, say: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # not empty: there is something to go on with
+        with suppress(OSError):  # not empty: there is something to resume
             folder.rmdir()
 
 

@@ -1,10 +1,10 @@
 """Selection of the best checkpoint, and early stopping.
 
     better(now.scores, best.scores)        # are these weights to be kept in place of those?
-    resolve_patience(None, evaluations=40)      # 14: so many evaluations without a gain, and training ends
+    resolve_patience(None, evaluations=40)      # 20 evaluations without a gain end training
 
-The metric that decides comes first. Equal ones are told apart by validation loss: with few examples F1 stays 0 for many
-evaluations while the loss already falls. Where the loss is equal too, the later weights, which learnt longer, are kept.
+The metric comes first. If metrics are equal, validation loss decides: with few examples F1 stays 0 for many evaluations
+while the loss already falls. If the loss is equal too, the later weights, which trained longer, are kept.
 
 Early stopping (Prechelt 1998) counts the evaluations in a row that brought neither a better metric than any before nor
 a lower validation loss. A run that still improves in one of them continues. The learning rate follows the planned

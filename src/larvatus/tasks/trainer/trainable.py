@@ -96,7 +96,9 @@ def trainable(model: Network, config: TrainableConfig, *, decay: float, seed: in
     blocks = max(depth for depth, _ in parts)
     if config.part == "last":
         if blocks < model.encoder.depth:
-            raise UsageError("all layers of this model are one, so its last cannot be trained alone; train lora or all")
+            raise UsageError(
+                "all layers of this model are one, so its last cannot be trained separately; train lora or all"
+            )
         if config.last > blocks:
             raise UsageError(f"the model has {blocks} layers, so its last {config.last} cannot be trained")
     model.requires_grad_(False)

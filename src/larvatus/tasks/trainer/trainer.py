@@ -188,7 +188,7 @@ class Trainer:
     def _loss(self, micro: TrainingBatch[Ints], size: float, predicted: int) -> MicrobatchLoss:
         """The share of a microbatch in the mean loss of a step of `size`, through the encoder or from features.
 
-        With a language model, `predicted` is the number of next tokens in the step. The task's loss alone is reported.
+        With a language model, `predicted` is the number of next tokens in the step. Only the task's loss is reported.
         """
         runtime, auxiliary = self.args.runtime, self.args.auxiliary
         tensors, limit = on_device(micro, runtime.device), int(micro.tokens.lengths.max())
@@ -336,7 +336,7 @@ class Trainer:
         self.update.lower(saved.microbatch)
 
     def _save_stopped(self) -> str:
-        """Save a run that was stopped; the message says whether it can be resumed."""
+        """Save a run that was stopped; the message states whether it can be resumed."""
         args, stop = self.args, self.args.callbacks.stop
         where = f"{stop.by or 'another rank'} stopped it at step {self.state.step:,} of {self.steps:,}"
         if args.store is None:

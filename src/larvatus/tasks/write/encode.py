@@ -81,7 +81,7 @@ def encode_sources(
             others = f", and {len(long) - 1:,} others are too long as well" if len(long) > 1 else ""
             raise DataError(
                 f"{examples[first].place} has {int(sequences.tokens[first]):,} tokens, and the model reads "
-                f"{windows.limit:,} at once, special ones included{others}; shorten it, or read beginnings alone: "
+                f"{windows.limit:,} at once, special ones included{others}; shorten it, or read only beginnings: "
                 "--truncate"
             )
     return sequences
@@ -95,7 +95,7 @@ def _check(example: WritingExample, config: TextToTextConfig) -> None:
                 raise DataError(f"{example.place} is empty: there is nothing to read; leave it out")
     if (example.pair is None) == bool(config.parts):
         learnt, given = ("pairs", "one text") if config.parts else ("single texts", "a pair")
-        raise DataError(f"{example.place} is {given}, but the model learnt to read {learnt}")
+        raise DataError(f"{example.place} is {given}, but the model was trained to read {learnt}")
 
 
 def encode_pairs(

@@ -210,7 +210,7 @@ def evaluate_writing(
     )
 
 
-NO_HEAD = "text to text has no head that could learn alone: all of the model writes; train all, or the last layers"
+NO_HEAD = "text to text has no separate head: the whole model generates; train all, or the last layers"
 
 
 @dataclass(frozen=True, eq=False)

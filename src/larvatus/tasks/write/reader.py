@@ -56,7 +56,7 @@ class WritingFiles(FileOptions):
     target: Column = None
     """Column of what is to be written, a text or a label; default: guessed."""
     header: bool | None = None
-    """Whether the first row names columns; default: as it looks."""
+    """Whether the first row names columns; default: detected."""
     quoting: bool | None = None
     """Whether quotes hold cells together; default: only in CSV."""
 

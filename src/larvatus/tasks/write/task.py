@@ -65,7 +65,7 @@ class WriteOptions(Settings):
     """Options of text to text."""
 
     prefix: Annotated[str, Flag(metavar="TEXT")] = ""
-    """What stands before every text, such as "sst2 sentence:"; it tells the model what to do."""
+    """Prefix of every text, such as "sst2 sentence:", which tells the model what to do."""
     label_words: Annotated[Mapping[str, str], Flag("--label-word", metavar="LABEL=WORD", words=parse_label_words)] = {}
     """Text to generate for a label of the data, such as 0=negative; repeatable. Default: the label itself."""
     max_tokens: Count | None = None
@@ -77,7 +77,9 @@ class WriteOptions(Settings):
         words = list(self.label_words.values())
         for word in words:
             if words.count(word) > 1:
-                raise UsageError(f"two labels have the word {word!r}, and could not be told apart; give each its own")
+                raise UsageError(
+                    f"two labels have the word {word!r}, and could not be distinguished; give each its own"
+                )
 
 
 PARTS = ("sentence1", "sentence2")
@@ -109,7 +111,7 @@ class WriteTask(Task[WritingExample, Written, WriteOptions]):
         other = [e for e in train if " ".join(e.targets[0].split()) != decode_targets(bundle.tokenizer, e.targets[0])]
         if other and not head.classes:
             args.say(
-                f"{len(other):,} of {len(train):,} targets cannot be written as they stand, "
+                f"{len(other):,} of {len(train):,} targets cannot be written exactly, "
                 f"{other[0].place} among them: the vocabulary lacks characters, capitals or spaces"
             )
         validation = self._validation(bundle, dev, head, args) if dev else None

@@ -1,1 +1,1 @@
-"""Training, whatever is learnt: step, optimizers, schedule, ranks, loop, checkpoints, settings, reporter."""
+"""Pretraining and fine-tuning: step, optimizers, schedule, ranks, loop, checkpoints, settings, reporter."""

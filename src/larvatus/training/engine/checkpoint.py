@@ -6,7 +6,7 @@
 
 A checkpoint is a directory of tensors and `state.json`, which holds the format, SHA-256 of the other files, what it was
 made with, the state itself, and a checksum over all of that. Each kind of training defines its state and the names of
-its directories. A checkpoint of another format is refused: it cannot be told from a damaged one.
+its directories. A checkpoint of another format is refused: it cannot be distinguished from a damaged one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Provenance(Struct, frozen=True, kw_only=True):
         )
 
     def unlike(self, now: Provenance) -> str | None:
-        """One line that says what is different now; None where nothing is."""
+        """One line about what is different now; None if nothing is."""
         changed = [
             f"{name} {was} (now {given})"
             for name in self.__struct_fields__
@@ -165,7 +165,7 @@ def newest_snapshot(paths: Sequence[Path], warn: Callable[[str], None]) -> Check
 
 
 def delete_old(old: Iterable[Path], warn: Callable[[str], None]) -> None:
-    """Delete what is no longer needed. What cannot be deleted only takes room: it is said, and tried again later."""
+    """Delete what is no longer needed. What cannot be deleted is reported, and tried again later."""
     for path in old:
         shutil.rmtree(path, ignore_errors=True)
         if path.exists():
@@ -227,7 +227,7 @@ class Checkpoints(Generic[State]):
         return final
 
     def clear(self) -> None:
-        """The run is done, and its model directory holds all that is worth keeping."""
+        """The run is done, and its model directory has everything to keep."""
         gone = self.run / f".{FOLDER}.tmp-{os.getpid()}"
         with suppress(FileNotFoundError):
             os.rename(self.folder, gone)  # at once: a kill now leaves no half of a checkpoint

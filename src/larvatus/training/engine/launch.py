@@ -6,7 +6,7 @@
     a PyTorchJob of Kubeflow                                 torchrun's names, one process a pod
     an Indexed Job of Kubernetes                             JOB_COMPLETION_INDEX; WORLD_SIZE and MASTER_* in its file
 
-torchrun's own names win. Without any of them, or in the batch script of SLURM itself, a process is alone.
+torchrun's own names win. Without any of them, or in the batch script of SLURM itself, there is one process.
 
 >>> step = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NODELIST": "gpu[07-08]", "SLURM_JOB_ID": "17"}
 >>> launch({**step, "SLURM_PROCID": "3"})
@@ -244,7 +244,7 @@ def _refuse_taken(port: int) -> None:
 
 @contextmanager
 def reporting_wait(launched: Launch, limit_s: float) -> Iterator[None]:
-    """Say on stderr what this rank waits for, once it has waited for some seconds and every minute from then on."""
+    """Report on stderr what this rank waits for, once it has waited for some seconds and every minute from then on."""
     over = threading.Event()
     thread = threading.Thread(target=_say, args=(launched, limit_s, over), name="rendezvous", daemon=True)
     thread.start()

@@ -2,7 +2,7 @@
 
     M ← μ M + (1 − μ) G        N = μ M + (1 − μ) G (Nesterov)        W ← W − η (√max(1, rows / columns) · O(N) + λ W)
 
-O(N) stands for U Vᵀ, where N = U S Vᵀ: all directions of a matrix move alike, also those whose gradients are small
+O(N) approximates U Vᵀ, where N = U S Vᵀ: all directions of a matrix move alike, also those whose gradients are small
 compared with the largest. It is not computed by a singular value decomposition but by five steps of a Newton–Schulz
 iteration whose coefficients were chosen for speed: singular values end between 0.7 and 1.2, which does no harm.
 

@@ -87,7 +87,7 @@ class Ranks:
         self.totals([0])
 
     def any(self, flag: bool) -> bool:
-        """Whether any rank says so: a signal to one stops all at the same step."""
+        """Whether this is true on any rank: a signal to one stops all at the same step."""
         return self.totals([int(flag)])[0] > 0
 
     def share(self, make: Callable[[], T]) -> T:

@@ -1,6 +1,6 @@
-"""What a run tells: lines, a bar on a terminal, tables, `metrics.jsonl` always, TensorBoard on request.
+"""Progress reporting of a run: lines, a bar on a terminal, tables, `metrics.jsonl` always, TensorBoard on request.
 
-    reporter = Reporter(console)                       # `Reporter()` says nothing
+    reporter = Reporter(console)                       # `Reporter()` prints nothing
     reporter.say("learning the vocabulary …")
     with reporter.bar(total=1_000, every_s=10) as bar, reporter.metrics(run) as metrics:
         bar.show(1, "step 1/1,000  loss 9.31", left="3 min left")
@@ -37,7 +37,7 @@ class Reporter:
 
     @classmethod
     def on_stream(cls, *, quiet: bool = False, stderr: bool = False) -> Reporter:
-        """One that tells standard output, or standard error."""
+        """A reporter to standard output, or to standard error."""
         return cls(Console(stderr=stderr, markup=False, emoji=False, highlight=False, quiet=quiet))
 
     @property
@@ -132,7 +132,7 @@ class MetricsLog:
             self._attempt("TensorBoard's files", lambda: self._draw(kind, step, values))
 
     def _attempt(self, what: str, do: Callable[[], None]) -> None:
-        """What fails is said once and left behind; the other continues."""
+        """A failure is reported once, and that output ends; the other continues."""
         if what in self._down:
             return
         try:
@@ -154,7 +154,7 @@ def _tensorboard(run: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as fault:
-        raise UsageError("--tensorboard wants the extra: pip install 'larvatus[tensorboard]'") from fault
+        raise UsageError("--tensorboard needs the extra: pip install 'larvatus[tensorboard]'") from fault
     return SummaryWriter(str(run / "tensorboard"))
 
 

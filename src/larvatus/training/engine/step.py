@@ -1,11 +1,12 @@
-"""One optimisation step, whatever is learnt: microbatches, backward, sum over ranks, clip, guard, update.
+"""One optimisation step of pretraining or fine-tuning: microbatches, backward, sum over ranks, clip, guard, update.
 
     update = Update(optimizer, parameters, runtime=runtime, ranks=Ranks(), clip=1.0, seed=1)
-    numbers = update(batch.split, share, step=0, rate=1e-4, figures=1)
+    numbers = update(batch.split, share, step=0, rate=1e-4, figures=1)         # sums of figures, norm of the gradient
 
-`share` computes what one microbatch adds to the loss of the whole step, so that gradients add up to the same however
-the step was split. Nothing that is not finite reaches the weights, on any rank. Where memory runs out before the
-update, the microbatch is halved and the same step is taken again: from there on all is as if it had been given so.
+`batch.split(tokens)` gives the microbatches of the step. `share(microbatch)` computes what a microbatch adds to the
+loss of the whole step (so gradients do not depend on the split), and F figures to report, such as summed losses.
+A value that is not finite never reaches the weights, on any rank. If memory runs out before the update, the microbatch
+is halved and the step repeated; the run then equals one that had this microbatch from there on.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 
 Split = Callable[[int], Iterable[Any]]
-"""Cuts a step into microbatches of N tokens; None may replace those of other ranks."""
+"""Splits a step into microbatches of at most this many tokens; None may replace those of other ranks."""
 
 
 class MicrobatchLoss(NamedTuple):
     """What one microbatch adds to a step."""
 
     loss: Tensor
-    """Its part of the loss of the whole step: what is minimised."""
+    """Its part of the loss of the whole step, which is minimised."""
     figures: Tensor
-    """[F] numbers to report: added up over microbatches and ranks."""
+    """[F] numbers to report, summed over microbatches and ranks."""
 
 
 class Update:
-    """Carries out steps with an optimizer; holds nothing that a checkpoint would need."""
+    """Runs steps with an optimizer. A checkpoint needs nothing of it but `lowered`, a microbatch that was halved."""
 
     def __init__(
         self,
@@ -55,10 +56,17 @@ class Update:
         draws: bool = True,
         warn: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`clip`: the largest norm of the gradient, 0 for none. Dropout draws depend on `seed`, step and microbatch.
+        """Prepare steps.
 
-        `draws`: whether anything is drawn from torch's generator; where nothing is, it is left alone. `warn` is told
-        where memory runs out.
+        Args:
+            optimizer: With the parameters below.
+            parameters: Trained weights.
+            runtime: Device, precision, microbatch.
+            ranks: Processes that share each step.
+            clip: The largest norm of the gradient; 0 for none.
+            seed: Seed of dropout, with the step and the microbatch.
+            draws: Whether a step uses torch's random generator (dropout); if not, its state does not change.
+            warn: Called with a line when memory runs out.
         """
         self.optimizer, self.parameters = optimizer, parameters
         self.runtime, self.ranks, self.clip, self.seed = runtime, ranks, clip, seed
@@ -67,8 +75,8 @@ class Update:
         self.microbatch = runtime.microbatch
         """Tokens of one forward and backward pass: the runtime's, until memory runs out."""
         self.mine: Tensor | None = None
-        """Figures of this rank only, in the last step: a rank whose figures are not finite is to blame."""
-        self._bad: Tensor | None = None
+        """Figures of only this rank in the last step: they show which rank had a loss that is not finite."""
+        self._bad: Tensor | None = None  # on the device: 1 if any number of any step was not finite
 
     def __call__(
         self,
@@ -81,7 +89,12 @@ class Update:
     ) -> Tensor:
         """Update the weights once; [F + 1]: the sums of the figures, then the norm of the unclipped gradient.
 
-        `split` cuts the step into microbatches of so many tokens; those of other ranks may be None.
+        Args:
+            split: Splits the step into microbatches.
+            share: What a microbatch adds to the loss, and its figures.
+            step: Number of the step, from 0.
+            rate: Learning rate.
+            figures: Number of figures, F.
         """
         at_step(step)
         sums = self._backward_or_none(split, share, step=step, figures=figures)
@@ -98,10 +111,10 @@ class Update:
         return numbers
 
     def _generator(self) -> AbstractContextManager[None]:
-        """What to do with torch's generator around a step; that it stays unused is checked once."""
+        """Preserve torch's generator around a step; without dropout, the first step checks that nothing uses it."""
         if self.draws:
             return preserved_generator(self.runtime.device)
-        if self._bad is None and not self.runtime.compile:  # the first step; compiling draws for its own trials
+        if self._bad is None and not self.runtime.compile:  # the first step; the compiler itself uses random numbers
             return unused_generator(self.runtime.device)
         return nullcontext()
 
@@ -113,14 +126,14 @@ class Update:
         step: int,
         figures: int,
     ) -> Tensor | None:
-        """Gradients of a step; None, and a smaller microbatch, where memory ran out on any rank."""
+        """Gradients of a step; None, and a smaller microbatch, if memory ran out on any rank."""
         micros, sums = list(split(self.microbatch)), None
         try:
             sums = self._backward(micros, share, step=step, figures=figures)
         except (MemoryError, RuntimeError) as fault:
             if self.gradients.equal or not is_out_of_memory(fault) or self._smaller(split, len(micros)) is None:
                 raise
-        # not within `except`: the fault holds on to all that was computed
+        # not within `except`: the exception keeps references to all that was computed
         if not self.gradients.finish(failed=sums is None):
             return sums
         smaller = self._smaller(split, len(micros)) or self.microbatch
@@ -138,7 +151,7 @@ class Update:
     def _backward(
         self, micros: Sequence[Any], share: Callable[[Any], MicrobatchLoss], *, step: int, figures: int
     ) -> Tensor:
-        """Add up the gradients of this rank's microbatches; the sums of their figures."""
+        """Sum the gradients of this rank's microbatches; returns the sums of their figures."""
         sums = torch.zeros(figures, device=self.runtime.device)
         self.gradients.begin()
         mine = [(item, micro) for item, micro in enumerate(micros) if micro is not None and self.ranks.takes(item)]
@@ -156,7 +169,7 @@ class Update:
         return sums
 
     def _idle(self, micros: int, mine: int) -> int:
-        """Passes that count for nothing, where all ranks must make as many and this one has fewer microbatches."""
+        """Passes to repeat with weight 0: with sharded weights all ranks must run the same number of passes."""
         if not self.gradients.equal:
             return 0
         if micros < self.ranks.count:
@@ -167,7 +180,7 @@ class Update:
         return -(-micros // self.ranks.count) - mine
 
     def _smaller(self, split: Split, parts: int) -> int | None:
-        """The microbatch halved as often as it takes to cut a step into more parts; None where no cut is left."""
+        """The microbatch, halved until the step has more parts; None if it cannot be split further."""
         smaller, least = self.microbatch // 2, int(MICROBATCH.least)
         while smaller >= least and len(list(split(smaller))) <= parts:
             smaller //= 2
@@ -175,28 +188,28 @@ class Update:
 
     @property
     def lowered(self) -> int | UnsetType:
-        """The microbatch, where memory ran out and it is no longer the runtime's: for checkpoints."""
+        """The microbatch if memory ran out and it is no longer the runtime's: for checkpoints."""
         return UNSET if self.microbatch == self.runtime.microbatch else self.microbatch
 
     def lower(self, microbatch: int | UnsetType) -> None:
-        """Go on with what an earlier session came to, if that is less."""
+        """Use the microbatch of an earlier session, if that is smaller."""
         if microbatch is not UNSET:
             self.microbatch = min(self.microbatch, microbatch)
 
     @property
     def unsound(self) -> bool:
-        """Whether anything was not finite so far; to ask waits for the steps that are under way."""
+        """Whether any number was not finite so far; reading it waits for the device."""
         return self._bad is not None and bool(self._bad)
 
     def _refuse_what_is_not_finite(self, numbers: Tensor) -> None:
-        """Tell the fused optimizer, on its device, to leave the weights alone from now on; nobody waits for it."""
+        """If a number is not finite, the fused optimizer keeps the weights from now on; the host does not wait."""
         bad = (~torch.isfinite(numbers).all()).float()
         self._bad = bad if self._bad is None else torch.maximum(self._bad, bad)
         self.optimizer.found_inf = self._bad  # type: ignore[attr-defined]
 
 
 def autocast(runtime: Runtime) -> torch.autocast:
-    """Mixed precision, where the runtime asks for it."""
+    """Mixed precision, if the runtime has bf16."""
     device = runtime.device.partition(":")[0]
     return torch.autocast(device, dtype=torch.bfloat16, enabled=runtime.precision == "bf16")
 
@@ -210,7 +223,7 @@ def preserved_generator(device: str) -> Iterator[None]:
 
 
 def seed_generator(device: str, seed: int) -> None:
-    """As `torch.manual_seed`, which takes milliseconds to note seed and stack for kinds of devices not here."""
+    """As `torch.manual_seed`, which takes milliseconds because it also prepares devices that are not used."""
     if device == "cpu":
         torch.default_generator.manual_seed(seed)
     else:

@@ -80,7 +80,7 @@ def adapted_recipe(
     if name is not None:
         table, why = recipe_table(read_recipe(name)), f"as the recipe {name} says"
     elif bundle.recipe is not None:
-        table, why = dict(bundle.recipe), "as its own recipe says"
+        table, why = dict(bundle.recipe), "as in its own recipe"
     else:
         name = where = _nearest(bundle)
         table, why = recipe_table(read_recipe(name)), f"as the recipe {name} says, the nearest to it"
@@ -99,7 +99,7 @@ def adapted_recipe(
 
 
 def _free_of(settings: Sequence[str]) -> frozenset[str]:
-    """What none of the settings says; a rate that the user chose belongs to the batch he saw."""
+    """Fields that a plan may choose: those that no setting fixes; with a chosen rate, only the batch."""
     said = {setting.partition("=")[0].strip() for setting in settings}
     if "batch" in said:
         return frozenset()
@@ -135,7 +135,7 @@ def _gentler(table: Table) -> str:
         if optimizer["type"] == "muon":  # its matrices learn as much more slowly
             optimizer["muon_rate"] *= HIGHEST_RATE / optimizer["rate"]
         optimizer["rate"] = HIGHEST_RATE
-    return f" ({', '.join(said)}, as for task-adaptive pretraining; --set says otherwise)" if said else ""
+    return f" ({', '.join(said)}, as for task-adaptive pretraining; --set overrides it)" if said else ""
 
 
 def _refuse_contradictions(recipe: Recipe, bundle: Bundle) -> None:
@@ -201,7 +201,7 @@ class ParentVocabulary:
             if _number(given) is None and not Path(given).is_file():
                 raise UsageError(f"--add-words {given} is neither a number nor a file of words")
             if (number := _number(given)) is not None and number < 1:
-                raise UsageError(f"--add-words wants a number above 0 or a file of words, not {given}")
+                raise UsageError(f"--add-words needs a number above 0 or a file of words, not {given}")
 
     @property
     def identity(self) -> dict[str, Any]:

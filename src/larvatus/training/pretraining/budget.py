@@ -127,7 +127,7 @@ def _timed(stepper: Stepper, loader: Loader, length: int) -> tuple[int, float]:
 
 
 def check_minutes(recipe: Recipe, budget: Budget, speed: StepTime) -> int | None:
-    """Refuse minutes that have no room for a few steps of this recipe; steps, where timing them would take too long."""
+    """Refuse minutes that are too few for some steps of this recipe; steps, if timing them would take too long."""
     seconds = 60 * (budget.minutes or 0.0)
     steps = steps_within(recipe, recipe.batch, RESERVE * seconds, speed)
     if steps < LEAST_STEPS:
@@ -238,8 +238,8 @@ def measure_steps(
 ) -> int:
     """The minutes of the budget in steps; the weights are as they were afterwards.
 
-    Steps that are too slow to be timed are told by smaller ones, and a budget without room for a few is refused. But
-    what must end in time whatever the machine does (`deadline`) makes the steps that fit.
+    The time of steps that are too slow to be timed is estimated from smaller ones. A budget that is too short is
+    refused; but a run that must end in time on any machine (`deadline`) makes the steps that fit.
     """
     job, plan, model = planned.job, planned.plan, stepper.model
     if plan is not None and plan.steps is not None:

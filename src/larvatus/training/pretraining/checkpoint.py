@@ -5,7 +5,7 @@
         optimizer.safetensors    the moments of the optimizer
         state.json               step, place in the corpus, the recipe; SHA-256 of the other two and of itself
 
-There is no random state to keep: every draw is a function of seed, step and item.
+There is no random state to keep: every random number is a function of seed, step and item.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Progress(Settings):
 
 
 class PretrainingState(Settings):
-    """What `state.json` says of the run."""
+    """The run as `state.json` records it."""
 
     progress: Progress
     run: dict[str, object]
@@ -139,7 +139,7 @@ def newest_checkpoint(run: Path, warn: Callable[[str], None]) -> Checkpoint[Pret
 def check_same_run(
     checkpoint: Checkpoint[PretrainingState], identity: Mapping[str, object], *, steps: int | None
 ) -> None:
-    """Resuming with something else would be another run; say field by field what differs."""
+    """Resuming with other settings would be another run: name each field that differs."""
     before = checkpoint.state.progress.steps
     old: dict[str, object] = {**checkpoint.state.run, "steps": before}
     new: dict[str, object] = {**identity, "steps": steps or before}
@@ -153,7 +153,7 @@ def check_same_run(
 
 
 def restore(checkpoint: Checkpoint[PretrainingState], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Weights and moments back to where the checkpoint stood."""
+    """Restore the weights and moments of the checkpoint."""
     restore_weights(checkpoint.path / _MODEL, _weights(model))
     moments = read_tensors(checkpoint.path / _OPTIMIZER)
     restore_optimizer(optimizer, model, moments, steps=checkpoint.state.progress.step)

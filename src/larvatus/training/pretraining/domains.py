@@ -117,7 +117,7 @@ def word_loss(
     model: Network, corpus: Corpus, recipe: Recipe, *, length: int, runtime: Runtime, tokens: int = COMPARED_TOKENS
 ) -> float:
     """Nats for a hidden word: whole words are hidden at the recipe's rate, and the losses of their pieces added up."""
-    assert recipe.corruption is not None  # a masked-lm head has learnt, so something was hidden
+    assert recipe.corruption is not None  # a masked-lm head was trained, so something was masked
     whole = WholeWordConfig(rate=recipe.corruption.rate, mask=1.0, random=0.0, keep=0.0)
     batches = held_out_batches(
         corpus, recipe.packing, whole, length=length, tokens=tokens, microbatch=runtime.microbatch

@@ -50,7 +50,7 @@ class PretrainingJob:
     deadline: float | None = None
     """When training must end, as `time.monotonic` gives it: with fewer steps where the machine is busy."""
     brief: bool = False
-    """One of several runs: show a bar or a line now and then, and what went wrong; who started it tells the rest."""
+    """One of several runs: show a bar or a line now and then, and what went wrong; the caller reports the rest."""
 
     def __post_init__(self) -> None:
         SEED.check(self.seed, "--seed")
@@ -82,7 +82,7 @@ def agree_on_job(job: PretrainingJob, group: Ranks) -> PretrainingJob:
 
 
 def _commanded(job: PretrainingJob) -> dict[str, object]:
-    """What the command of every rank must say alike, and what must run it."""
+    """Options and versions that must be the same on every rank."""
     runtime = {name: value for name, value in dataclasses.asdict(job.runtime).items() if name not in PER_MACHINE}
     return {
         **versions(),

@@ -63,7 +63,7 @@ def check_memory(recipe: Recipe, runtime: Runtime, vocabulary: int = 0, *, shard
 
 
 def must_recompute(recipe: Recipe, runtime: Runtime, vocabulary: int, *, shards: int = 1) -> bool:
-    """Whether layers are computed again in the backward pass: as the runtime says, or as memory asks for it."""
+    """Whether layers are computed again in the backward pass: by the runtime, or if memory is short."""
     if runtime.activation_checkpointing != "auto":
         return runtime.activation_checkpointing == "always"
     return expected_bytes(recipe, runtime, vocabulary, shards=shards) > ROOM * memory_budget(runtime)
@@ -100,7 +100,7 @@ def place_model(
         model.to(device)
         return False, job
     if job.runtime.compile:
-        warn("sharded weights are trained without compilation: --compile is left out")
+        warn("sharded weights are trained without compilation: --compile is ignored")
         job = dataclasses.replace(job, runtime=dataclasses.replace(job.runtime, compile=False))
     shard(model, device)
     return True, job

@@ -24,12 +24,12 @@ from larvatus.training.pretraining.step import StepReport
 def describe_run(
     job: PretrainingJob, corpus: Corpus, valid: Corpus | None, *, model: Network, more: str = ""
 ) -> Iterator[str]:
-    """Two lines, and some more where there are several languages. `more` is said of how it is trained."""
+    """Two lines, and some more where there are several languages. `more` describes how it is trained."""
     recipe = job.recipe
     yield (
         f"{printable(str(corpus.path))}: {corpus.documents:,} documents · {corpus.sentences:,} sentences"
         f" · {corpus.words:,} words"
-        f" · vocabulary: {corpus.tokenizer.size:,} pieces, {corpus.tokens / max(corpus.words, 1):.2f} per word"
+        f" · vocabulary: {corpus.tokenizer.size:,} tokens, {corpus.tokens / max(corpus.words, 1):.2f} per word"
     )
     if len(corpus.manifest.languages) > 1:
         for row in language_rows(corpus.manifest.languages, recipe.mixture.alpha):
@@ -55,7 +55,7 @@ BRIEF_EVERY_S = 300.0
 
 
 class Monitor:
-    """Told of each step, each evaluation and each save."""
+    """Callbacks for each step, each evaluation and each save."""
 
     def __init__(
         self,

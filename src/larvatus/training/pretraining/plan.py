@@ -4,7 +4,7 @@
     plan = plan_for(recipe, scope, Budget(minutes=2), StepTime(fixed=4.0, per_token=0.002))
     plan.recipe(recipe).batch, plan.steps          # 32, 8: 8 steps of 4,096 tokens
 
-A model's own recipe says how it was trained from scratch, often in steps of 100,000 tokens on a GPU: in two minutes a
+A model's own recipe describes its training from scratch, often in steps of 100,000 tokens on a GPU: in two minutes a
 CPU does not make one. A plan only ever makes the batch smaller, and never touches what the user has set. It is stored
 in the run's directory (`plan.json`), because a resumed run must follow the very plan that it began with.
 """
@@ -149,7 +149,7 @@ def budget_too_short(
         smaller //= 2
     fits = spent is None and steps_within(recipe, smaller, share * 60 * minutes, speed) >= LEAST_STEPS
     return UsageError(
-        f"--minutes {minutes:g} has no room for {LEAST_STEPS} steps of {tokens:,} tokens, which take about "
+        f"--minutes {minutes:g} is too short for {LEAST_STEPS} steps of {tokens:,} tokens, which take about "
         f"{speed.seconds(tokens):,.0f} seconds each here; give --minutes {needed:g} or more, or "
         + (f"smaller steps: --set batch={smaller}" if fits else "take a smaller model")
     )
@@ -175,7 +175,7 @@ def _batch_of_text(recipe: Recipe, scope: PlanScope, budget: Budget) -> int:
 
 
 def _wanted(recipe: Recipe, batch: int) -> int:
-    """Steps that make a batch worth its size."""
+    """Fewest steps in the budget for which a batch of this size is used."""
     return MANY_STEPS if batch * min(phase.length for phase in recipe.phases) > SMALL_TOKENS else FEW_STEPS
 
 

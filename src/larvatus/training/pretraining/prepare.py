@@ -89,7 +89,7 @@ Documents = Callable[[], Iterable[Document]]
 
 
 class VocabularySource(Protocol):
-    """A vocabulary that is not only learnt from the corpus."""
+    """A vocabulary that is not only trained on the corpus."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def prepare(
 ) -> PreparedCorpus:
     """Build what is not there yet. Called again after a kill, it continues; when all is there, it does nothing.
 
-    `length` is that of the longest sequence that will be trained on, where it is not the recipe's alone.
+    `length` is that of the longest sequence that will be trained on, if it is not only the recipe's.
     """
     only = _languages_read(recipe, corpus, options)
     if len(corpus) == 1 and is_corpus(Path(path_of(corpus[0]))):
@@ -153,7 +153,7 @@ def prepare(
     build = CorpusBuilder(tokenizer, options, sources=corpus, reporter=reporter, before=shorter)
     build(training, folder / "train")
     if isinstance(documents, _Read) and (documents.skipped.total or documents.skipped.left):
-        reporter.say(f"left out: {documents.skipped}")
+        reporter.say(f"skipped: {documents.skipped}")
     if valid is not None:
         held_out = held_out_shards(valid, folder / "valid", build=build)
     else:
@@ -232,7 +232,7 @@ def _vocabulary(
     given: VocabularySource | None,
     wanted: dict[str, Any],
 ) -> Tokenizer:
-    """Learn the recipe's vocabulary, or use the one that an interrupted run learnt from the same text."""
+    """Learn the recipe's vocabulary, or use the one that an interrupted run trained on the same text."""
     folder = out / "vocabulary"
     if vocabulary_matches(folder, wanted):
         return Tokenizer.load(folder)
@@ -291,7 +291,7 @@ def held_out_shards(given: str | None, folder: Path, *, build: CorpusBuilder, fl
 
 
 def unextended_path(folder: Path) -> Path:
-    """Where the shards of a folder stand in the vocabulary before it was extended."""
+    """Folder of the shards in the vocabulary before it was extended."""
     return folder.with_name(f"{folder.name}-before")
 
 
@@ -331,7 +331,7 @@ def _check_vocabulary(recipe: Recipe, tokenizer: Tokenizer, path: Path) -> None:
     kind = msgspec.to_builtins(recipe.tokenizer)["type"]
     if tokenizer.kind != kind:
         raise UsageError(
-            f"{path} was built with a {tokenizer.kind} vocabulary, but the recipe wants {kind}; "
+            f"{path} was built with a {tokenizer.kind} vocabulary, but the recipe needs {kind}; "
             f'build it again, or set tokenizer.type = "{tokenizer.kind}"'
         )
     check_mask(recipe.corruption, tokenizer.id(tokenizer.special.mask))

@@ -173,7 +173,7 @@ class PretrainingRun:
         """Train to the end; held-out results by length, when there is held-out text."""
         self._announce()
         job = self.job
-        steps = None if job.resume else self._first_steps()  # refused at once where the budget has no room
+        steps = None if job.resume else self._first_steps()  # refused at once if the budget is too short
         compared = job.origin is not None and self.ranks.main
         before = self.comparison.measure_parent(job, self.model) if compared else {}
         progress = self._begin(steps)
@@ -290,7 +290,7 @@ class PretrainingRun:
         return self.ranks.agree(steps)
 
     def _steps_asked(self) -> int | None:
-        """What the command asks for, if it says anything; minutes are not measured again."""
+        """The number of steps that the command requests, if any; minutes are not measured again."""
         asked = self.job.budget != Budget()
         return known_steps(self.job.recipe, self.job.budget, self._epoch_tokens()) if asked else None
 
@@ -323,7 +323,7 @@ class PretrainingRun:
         """
         recipe, length = self.job.recipe, self.job.recipe.phases[phase].length
         tokens = (batch or recipe.batch) * length
-        seed = derive(self.job.seed, "phase", phase)  # each phase has an order and masks of its own
+        seed = derive(self.job.seed, "phase", phase)  # each phase has its own order and masks
         steps = steps or recipe.schedule.steps
         first = sum(steps_of_phases(recipe.phases, steps)[:phase])
         course = RunPosition(first=first, steps=steps, tokens=tokens)

@@ -61,7 +61,7 @@ def build_card(
     transformers: bool,
     parent: str | None = None,
 ) -> Card:
-    """All that the card says of a pretraining run."""
+    """Text and figures of a pretraining run for the card."""
     return Card(
         name=name,
         recipe=recipe.name,
@@ -149,7 +149,7 @@ def hardware(runtime: Runtime) -> str:
 def held_out_claims(
     result: HeldOutScores, settings: Mapping[str, Any], *, data: Data, precision: str = "fp32", **known: Any
 ) -> Iterator[Claim]:
-    """Scores of all objectives, of the unigram guess, and of each language; `settings` say how they were measured.
+    """Scores of all objectives, of the unigram guess, and of each language; `settings` are those of the measurement.
 
     What is not finite, or next to it, is no figure: the loss of a token that the vocabulary's text never had, or of a
     run that went astray.

@@ -10,7 +10,7 @@ The loss of a step is a mean over all its predicted tokens. Each microbatch's su
 step, so gradients add up to the same whatever the microbatch, and a microbatch without targets counts for nothing.
 
 The numbers of a `StepReport` travel to the host by themselves; reading them waits for that step, not for later ones.
-So the loop launches step n + 1 before it looks at step n, and a GPU never stands idle while Python prints.
+So the loop launches step n + 1 before it looks at step n, and a GPU is never idle while Python prints.
 """
 
 from __future__ import annotations

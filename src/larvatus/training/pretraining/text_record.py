@@ -129,7 +129,7 @@ def kept_input(out: Path) -> Path:
 
 def _input() -> Iterator[bytes]:
     if sys.stdin is None:
-        raise UsageError("standard input is closed, and - asks to read it; name a file")
+        raise UsageError("standard input is closed, and - reads it; name a file")
     while chunk := sys.stdin.buffer.read(_CHUNK):
         yield chunk
 
@@ -138,7 +138,7 @@ VOCABULARY_FILE = "vocabulary.json"
 
 
 def record_vocabulary(folder: Path, wanted: dict[str, Any]) -> None:
-    """Say what it was made of, with the checksum of every file."""
+    """Record what it was made of, with the checksum of every file."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != VOCABULARY_FILE)
     files = {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
     write_checksummed(folder / VOCABULARY_FILE, {**wanted, "files": files})
@@ -173,4 +173,4 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _way(folder: Path) -> str:
-    return f"remove {folder} to have it learnt again"
+    return f"remove {folder} to train it again"

@@ -261,7 +261,7 @@ def contamination(corpus: Path, paths: Sequence[str], *, words: int) -> list[Sha
     if not paths:
         raise UsageError("no evaluation set was named; give its file")
     if words < WORDS:
-        raise UsageError(f"the sketch of a corpus knows runs of {WORDS} words; ask for {WORDS} or more, not {words}")
+        raise UsageError(f"the sketch of a corpus has runs of {WORDS} words; ask for {WORDS} or more, not {words}")
     hygiene = read_manifest(corpus).hygiene
     sketch = Sketch.open(corpus / SKETCH)
     said = None if hygiene is msgspec.UNSET else hygiene.get("sketch_sha256")

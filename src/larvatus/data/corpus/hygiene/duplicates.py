@@ -79,7 +79,7 @@ class MinHashScheme:
 @functools.lru_cache(maxsize=8)
 def _library_scheme(threshold: float, permutations: int) -> tuple[Bits32, Bits32, int, int]:
     if find_spec("datasketch") is None:
-        raise UsageError('near duplicates want datasketch; pip install "larvatus[hygiene]"')
+        raise UsageError('near duplicates need datasketch; pip install "larvatus[hygiene]"')
     from datasketch import MinHash, MinHashLSH  # scipy comes with it, which takes a second
 
     # a pair that is missed stays missed, one too many is thrown out when its whole signatures are compared

@@ -3,7 +3,7 @@
     measures = DocumentMeasures.of(settings, language="en", everything=True)
     records, hits = measure_block(measures, documents)         # a row for each document (`record_type`)
 
-`LanguageIdentifier` tells the language of a document by its bytes (`py3langid`, whose model comes in the package). It
+`LanguageIdentifier` identifies the language of a document by its bytes (`py3langid`, which includes its model). It
 reads the beginning and the middle. Short documents, and languages that the model does not know, are not judged.
 
     LanguageIdentifier().language("Der Bach fließt durch das Tal.")        # ("de", 0.98)
@@ -66,7 +66,7 @@ def base_language(language: str) -> str:
 def check_can_identify() -> None:
     """Before the work, not after it."""
     if find_spec("py3langid") is None:
-        raise UsageError('identifying languages wants py3langid; pip install "larvatus[hygiene]"')
+        raise UsageError('identifying languages needs py3langid; pip install "larvatus[hygiene]"')
 
 
 @functools.cache

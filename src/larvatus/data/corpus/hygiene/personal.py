@@ -106,7 +106,7 @@ def check_can_find() -> None:
     """Refuse before the work where a library is missing."""
     for name, package in (("phonenumbers", "phonenumbers"), ("stdnum", "python-stdnum")):
         if find_spec(name) is None:
-            raise UsageError(f'finding personal data wants {package}; pip install "larvatus[hygiene]"')
+            raise UsageError(f'finding personal data needs {package}; pip install "larvatus[hygiene]"')
 
 
 def count_personal(text: str, regions: Sequence[str] = REGIONS) -> Counter[str]:
@@ -328,4 +328,4 @@ def _checks(name: str) -> Any:
     try:
         return import_module(f"stdnum.{name}")
     except ImportError as fault:
-        raise UsageError('finding personal data wants python-stdnum; pip install "larvatus[hygiene]"') from fault
+        raise UsageError('finding personal data needs python-stdnum; pip install "larvatus[hygiene]"') from fault

@@ -302,5 +302,5 @@ def _library() -> Any:
     try:
         import phonenumbers  # half a second, with its tables
     except ImportError as fault:
-        raise UsageError('finding personal data wants phonenumbers; pip install "larvatus[hygiene]"') from fault
+        raise UsageError('finding personal data needs phonenumbers; pip install "larvatus[hygiene]"') from fault
     return phonenumbers

@@ -37,9 +37,9 @@ class HygieneSettings(Settings):
     filter: Annotated[tuple[str, ...], Flag("--filter", metavar="REASON")] = ()
     """Leave documents out: exact, near, overlap, language, words, length, characters, encoding, or all; repeatable."""
     near: PositiveShare = 0.25
-    """Near duplicates share so much of their runs of words (Jaccard similarity, estimated)."""
+    """Jaccard similarity of runs of words from which documents are near duplicates (estimated)."""
     shingle: Words = 3
-    """Words of such a run."""
+    """Words of a run, for near duplicates."""
     against: Annotated[tuple[str, ...], Flag("--against", metavar="FILE")] = ()
     """Evaluation sets that the text must not hold: tables, JSON or lines; repeatable."""
     overlap_words: Annotated[int, whole(2, 1_000)] = 13
@@ -57,7 +57,7 @@ class HygieneSettings(Settings):
     least_letters: Share = 0.5
     """Share of letters and digits among its visible characters."""
     most_damaged: Share = 0.001
-    """Share of characters that no text has: controls, unreadable bytes, UTF-8 read as something else."""
+    """Most damaged characters, as a share: controls, unreadable bytes, UTF-8 read as something else."""
     personal: Handling | None = None
     """E-mail and IP addresses, phone, card, account and national numbers: count, tag (<email>) or remove them."""
     region: Annotated[tuple[str, ...], Flag("--region", metavar="CC")] = ()
@@ -75,9 +75,9 @@ class HygieneSettings(Settings):
         if self.region:
             check_regions(self.regions)
         if "overlap" in names and not self.against:
-            raise UsageError("--filter overlap wants an evaluation set; name it with --against FILE")
+            raise UsageError("--filter overlap needs an evaluation set; name it with --against FILE")
         if "words" in names and self.word_list is None:
-            raise UsageError("--filter words wants a list; name it with --word-list FILE")
+            raise UsageError("--filter words needs a list; name it with --word-list FILE")
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ class CanarySettings(Settings):
     canary_format: Annotated[str, Flag(metavar="TEXT")] = FORMAT
     """The sentence."""
     canary_seed: Seed = 0
-    """Secrets and places follow from it."""
+    """Seed of secrets and places."""
 
     def draw(self) -> Canaries | None:
         if not self.canaries:

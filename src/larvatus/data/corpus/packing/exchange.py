@@ -5,9 +5,9 @@
 
 All pairs of a block are cut first, as if each were to be "next". Then each is coupled with a pair of another document
 (and the same language) whose B is as long, begins and ends at a sentence or inside one as its own does, and has or
-lacks a full stop as its own does; a coin for each couple says whether they exchange. So whatever shows at the ends of
-A and B, and how long the two are, is as frequent among random pairs as among true ones, and no text influences the
-label.
+lacks a full stop as its own does; a random bit for each couple decides whether they exchange. So everything that is
+visible at the ends of A and B, and their lengths, is as frequent among random pairs as among true ones, and no text
+influences the label.
 
 A pair that finds no partner that is still free takes one that has a partner already, which then comes twice (or, where
 its B is from inside a very long sentence, a stretch from anywhere in another document). Where even so the two do not

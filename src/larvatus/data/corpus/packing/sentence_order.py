@@ -3,9 +3,9 @@
     [CLS] A [SEP] B [SEP]
 
 Consecutive sentences of one document are gathered up to the limit (in one case of ten up to a random shorter length)
-and cut at a random border in two. Half the time the two are swapped. Topic then says nothing of the label, as it does
-where B comes from another document; coherence does. Nor may anything else tell the earlier stretch from the later one,
-so there are differences from the released `create_pretraining_data`:
+and cut in two at a random boundary. Half the time the two are swapped. The topic then reveals nothing about the label,
+as it does if B comes from another document; only coherence does. Nothing else may distinguish the earlier segment from
+the later one, so there are differences from the released `create_pretraining_data`:
 
 - Both stretches are whole sentences: those that do not fit wait for the next pair (released: tokens are cut off).
 - Where two sentences do not fit, as many as fit into m sequences are gathered, and both stretches are cut into m parts
@@ -13,8 +13,8 @@ so there are differences from the released `create_pretraining_data`:
   neither does, and so for their ends (a stretch too short to be cut so comes with several parts of the other).
 - Documents are gathered from their front or from their back, at random (long ones in runs of 32 sequences, in turn): a
   sentence that did not fit, a long one as a rule, is as often the first of its pair as the last.
-- Where one sentence is left (released: its second segment is sampled from another document, which the topic tells), it
-  takes its neighbour along, which then comes twice. A document of one sentence has no order: it is left out.
+- Where one sentence is left (released: its second segment is sampled from another document, which the topic reveals),
+  it is paired with its neighbour, which then occurs twice. A document of one sentence has no order: it is skipped.
 """
 
 from __future__ import annotations

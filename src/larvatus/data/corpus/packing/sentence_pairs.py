@@ -57,7 +57,7 @@ class SentencePairsConfig(PackingSettings, tag="sentence-pairs"):
         room = template.text_length(length)
         if len(np.unique(block.numbers)) < 2:
             raise DataError(
-                "sentence pairs need two documents to draw from, and here is one; give more documents, "
+                "sentence pairs need two documents, and here is one; give more documents, "
                 "or split it with blank lines (--split blank-line)"
             )
         pairs = _Cutting(block, room, self.short, random).pairs()

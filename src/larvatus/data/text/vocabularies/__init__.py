@@ -1,1 +1,1 @@
-"""Kinds of vocabularies, one file each: its config, how it is learnt, and its normaliser, template and decoder."""
+"""Kinds of vocabularies, one file each: its config, its training, and its normaliser, template and decoder."""

@@ -5,7 +5,7 @@
 
 Any text can be read: there is no unknown byte. A byte that opens a word is another token than the same byte inside one,
 so that tokens tell where words begin. A softmax over words needs a list of them: the commonest words of the text
-stand behind the bytes, and are the tokens of no text. A word of one byte is that byte's own piece.
+follow the bytes, and no text has them as tokens. A word of one byte is that byte's own token.
 
     0 … 3       <s> <pad> </s> <unk>
     4 … 259     bytes that open a word

@@ -108,7 +108,7 @@ def tokens_left(size: int, special: int, alphabet: int = 0) -> int:
     left = size - special
     if left < max(1, alphabet):
         raise DataError(
-            f"a vocabulary of {size:,} pieces cannot hold the {alphabet:,} symbols of the text and "
+            f"a vocabulary of {size:,} tokens cannot hold the {alphabet:,} symbols of the text and "
             f"{special} special tokens; {size_hint(alphabet + special)} or more"
         )
     return left

@@ -156,7 +156,7 @@ def build_lattice(lengths: Integers, counts: Doubles, place: Integers, length: I
 
 
 def inner_lattice(place: Integers, length: Integers, piece: Integers, pieces: int) -> Lattice:
-    """The pieces as words, cut into other pieces: what could stand in for each."""
+    """The pieces as words, segmented into other pieces: what could replace each."""
     example, extent = np.zeros(pieces, dtype=np.int64), np.zeros(pieces, dtype=np.int64)
     example[piece[::-1]], extent[piece[::-1]] = place[::-1], length[::-1]
     longest = int(length.max())

@@ -1,4 +1,4 @@
-"""The Unigram language model of pieces (Kudo 2018, *Subword Regularization*), learnt so that runs give equal bits.
+"""The Unigram language model of pieces (Kudo 2018, *Subword Regularization*), trained so that runs give equal bits.
 
 A word's probability is the sum over its segmentations of the product of its pieces' probabilities. Start from all
 frequent substrings, then in turns: expectation-maximisation of the piece probabilities over a lattice of each word;
@@ -7,7 +7,7 @@ drop the quarter of the pieces whose loss hurts the likelihood least; until the 
 The library's trainer adds its floats up in the order of a hash table, so scores, and pieces at a tie, differ from run
 to run. Here the words are sorted, and a step's lattices are one set of flat arrays (`lattice.py`), summed in order.
 
-Pieces are learnt inside words (`words.py`): none crosses punctuation or joins a Latin word with a Chinese one.
+Pieces are trained inside words (`words.py`): none crosses punctuation or joins a Latin word with a Chinese one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from larvatus.data.text.words import EXTENDS, PUNCTUATION, UNSPACED
 LONGEST_PIECE = 16
 MOST_SEEDS = 500_000
 MOST_SEGMENTS = 300_000
-"""Different stretches of text learnt from: the commonest."""
+"""Number of different words that are trained on: the most frequent."""
 
 
 # A piece stays within one of these: punctuation, unspaced script, or anything else, each with the space before it.
@@ -257,7 +257,7 @@ def _chosen(text: str, substrings: list[tuple[Integers, Integers, Doubles]]) -> 
 
 
 def _losses(scores: Doubles, lattice: Lattice, inner: Lattice) -> Doubles:
-    """How much the likelihood falls without each piece, when its best other segmentation stands in for it."""
+    """How much the likelihood falls without each piece, when its best other segmentation replaces it."""
     used = lattice.best_counts(scores)
     total = used.sum()
     other, steps = inner.best_sums(scores, np.log(np.maximum(used, 1e-9)))

@@ -65,7 +65,7 @@ class LikelihoodReader:
     def masked(self, texts: Sequence[str], labels: Sequence[str] | None = None) -> list[Doubles]:
         """log p of each token of each text, with that token masked."""
         scores: list[Doubles] = []
-        for first in range(0, len(texts), TEXTS):  # a block at a time: progress is told, memory stays bounded
+        for first in range(0, len(texts), TEXTS):  # a block at a time: progress is reported, memory stays bounded
             block = slice(first, first + TEXTS)
             named = None if labels is None else labels[block]
             part = score_texts(self.network, self.tokenizer, texts[block], labels=named, name=self.name)

@@ -109,7 +109,7 @@ class BiasPart(ABC):
         return {**asdict(cast(Any, self)), "unit": self.unit}
 
 
-NO_AUL = "aul is not defined for this model: it never sees the token that it is asked for"
+NO_AUL = "aul is not defined for this model: it never reads the token that it predicts"
 """Note for XLNet."""
 GENERAL = (
     (
@@ -139,7 +139,7 @@ STEREOSET = (
         "StereoSet's sentences were written by crowd workers in the United States; many state no stereotype, or "
         "one that does no harm, and anti-stereotypes are often no counterpart (Blodgett et al. 2021)."
     ),
-    "icat joins a model's skill (lms) with its preference (ss): look at both, never at icat alone.",
+    "icat joins a model's skill (lms) with its preference (ss): look at both, never only at icat.",
 )
 WINOBIAS = (
     (

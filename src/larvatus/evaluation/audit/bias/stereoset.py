@@ -8,7 +8,7 @@ As published, each is worked out for every target term and averaged over terms, 
 Intervals resample target terms: the examples of one term share its name and its stereotype.
 
 Intrasentence (a word in a blank) by three scores: `blank`, as published, the mean probability of the word's tokens,
-each asked for with the ones before it in place and those after it left out; `pll`, the mean pseudo-log-likelihood of
+each predicted with the ones before it in place and without those after it; `pll`, the mean pseudo-log-likelihood of
 a token of the sentence; `aul`, the mean log-probability with nothing masked. Intersentence (what follows a context):
 `next-sentence`, as published for BERT, the probability that the sentence follows, where the model has that head; and
 `pll` and `aul` of the tokens of the sentence, read after its context as one text.

@@ -8,8 +8,8 @@
     technical = ["engineer", "programmer"]
     caring = ["nurse", "carer"]
 
-    attribute asked   log p(attribute | group) − log p(attribute | group masked)
-    group asked       log p(group | attribute) − log p(group | attribute masked)
+    attribute         log p(attribute | group) − log p(attribute | group masked)
+    group predicted   log p(group | attribute) − log p(group | attribute masked)
 
 The second term is the prior: what the model says where it does not know the other word, so that frequent words, and
 words that it likes in that sentence, have no advantage. Kurita et al. ask for the group's word; asked for the
@@ -115,7 +115,7 @@ class TemplateResult(BiasPart):
 
     def tables(self) -> Iterator[ReportPart]:
         yield f"Templates: {self.source}"
-        columns = ("attributes", "groups", "cells", "first", "second", "difference", "95%", "group asked", "95%")
+        columns = ("attributes", "groups", "cells", "first", "second", "difference", "95%", "group predicted", "95%")
         rows = [
             (
                 each.attributes,
@@ -168,7 +168,7 @@ def score_templates(reader: LikelihoodReader, templates: Templates, resampling: 
     ]
     scores = reader.slots(slots)
     totals = np.array([score.total for score in scores]).reshape(2, 2, len(cells), len(members))
-    corrected = totals[:, 0] - totals[:, 1]  # attribute or group asked, cells, members
+    corrected = totals[:, 0] - totals[:, 1]  # attribute or group predicted, cells, members
     asked_for = [attribute for _, (_, attribute) in cells for _ in members]
     unknown = {word for word, score in zip(asked_for, scores, strict=False) if score.unknown}
     notes = [f"{word!r} is unknown to the vocabulary: its figures are of the unknown token" for word in sorted(unknown)]

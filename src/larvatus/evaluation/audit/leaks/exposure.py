@@ -149,7 +149,7 @@ class Exposures:
         )
         ways = {how: sum(canary.how == how for canary in self.canaries) for how in ("exact", "sampled", "extrapolated")}
         counted = ", ".join(f"{count} {how}" for how, count in ways.items() if count)
-        notes = [f"of {self.most:.1f} bits; {UNKNOWN:.2f} where nothing was learnt; ranks: {counted}"]
+        notes = [f"of {self.most:.1f} bits; {UNKNOWN:.2f} if nothing was learned; ranks: {counted}"]
         if self.correlation is not None:
             notes.append(f"repeats and bits: Spearman {self.correlation:+.2f} (p = {self.p:.3f}, one-sided)")
         notes.append(resampled(CANARIES))

@@ -1,4 +1,4 @@
-"""Membership inference: was a text in the training data? By its loss, alone or relative to a reference model.
+"""Membership inference: was a text in the training data? By its loss, absolute or relative to a reference model.
 
     loss      training texts have a lower loss (Yeom et al. 2018)
     ratio     … lower than by a model that was not trained on them (Mireshghallah et al. 2022; Carlini et al. 2022)
@@ -74,7 +74,7 @@ class Membership:
             rules = ", ".join(f"{name} {each.area.value:.3f}" for name, each in self.blind.items() if each.tells)
             notes.append(
                 f"members and held-out texts can be told apart without the model (AUC by {rules}): the model's AUC "
-                "need not be memory; draw both at random from one source (larvatus audit split)"
+                "may not be memorisation; sample both at random from one source (larvatus audit split)"
             )
         if any(each.threshold is None for each in self.attacks["loss"].caught):
             notes.append("0.1% false positives need 1,000 held-out texts, 1% need 100: – where there are fewer")
@@ -157,7 +157,7 @@ def membership(
     there are several. `progress` is called with the number of finished texts."""
     for name, texts in (("training", members), ("held-out", held_out)):
         if len(texts) < FEWEST:
-            raise DataError(f"{len(texts)} {name} texts are too few to tell membership by; give {FEWEST} or more")
+            raise DataError(f"{len(texts)} {name} texts are too few to measure membership; give {FEWEST} or more")
     texts = [*members, *held_out]
     measured = text_losses(model, texts, options, progress=progress)
     beside = None if reference is None else text_losses(reference, texts, options, progress=progress)

@@ -204,7 +204,7 @@ def _ratio(sums: Doubles) -> Any:
 def _counts(
     model: Model, texts: Sequence[str], options: RestorationOptions, progress: Callable[[int], None]
 ) -> Doubles:
-    """[kinds, texts, 2] restored and asked."""
+    """[kinds, texts, 2] restored and masked."""
     name = str(model.bundle.path)
     predictor = require_predictor(model.network, model.tokenizer, what="restore names", name=name)
     room = predictor.longest_text(model.tokenizer)

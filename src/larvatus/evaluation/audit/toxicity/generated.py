@@ -198,7 +198,7 @@ def _continued(
 def _ids(
     model: Model, asking: InfillPrompts, generator: Generator, prompt: GroupPrompt, options: GeneratedOptions
 ) -> Ints:
-    """Input tokens of a prompt; refused if it leaves no room for a continuation."""
+    """Input tokens of a prompt; refused if no continuation would fit."""
     before, blank, after = prompt.text.partition(MASK)
     if not asking.closed and not before.strip():
         raise DataError(f"prompt {prompt.text!r} begins with its blank, and the model continues what precedes it")

@@ -74,7 +74,7 @@ def _prompt(cells: Sequence[str], where: str, *, blank: bool) -> GroupPrompt:
     if blanks > 1 or (blank and not blanks):
         raise DataError(f"{where}: the prompt has {blanks} blanks; mark one, with {MASK}")
     if not cells[1].replace(MASK, "").strip():
-        raise DataError(f"{where}: the prompt is a blank alone; write some words around it")
+        raise DataError(f"{where}: the prompt is only a blank; write some words around it")
     return GroupPrompt(cells[0].strip(), cells[1].strip(), cells[2].strip() if len(cells) == 3 else None)
 
 

@@ -126,6 +126,6 @@ def _show_outcomes(checked: Verification) -> None:
 COUNTED: dict[str, tuple[Verdict, ...]] = {
     "verified": ("same",),
     "recorded (training is not run again)": ("recorded",),
-    "not verified for want of data": ("missing data",),
+    "not verified because data are missing": ("missing data",),
     "wrong": ("differs", "changed data", "other weights", "unsigned", "failed"),
 }

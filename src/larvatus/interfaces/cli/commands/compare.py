@@ -105,7 +105,7 @@ def ablate(
         return
     ablation = read_ablation(name)
     if not (text.corpus or text.languages) or out is None:
-        raise UsageError(f"larvatus ablate {name} wants text and a place: --corpus my_texts/ --out runs/{name}")
+        raise UsageError(f"larvatus ablate {name} needs text and an output: --corpus my_texts/ --out runs/{name}")
     given, how = text.read_with(reading)
     settings = ComparisonSettings(chosen, time, machine, how)
     reporter = Reporter.on_stream(quiet=is_quiet(), stderr=as_json)

@@ -136,7 +136,7 @@ def contamination(
     console = Console(highlight=False)
     show_part(console, _sets(sets))
     chance = CHANCE ** (words - WORDS + 1)
-    console.print(f"a run of {words} words that is not in the corpus is taken for shared with probability {chance:.1g}")
+    console.print(f"a run of {words} words that is not in the corpus is falsely found with probability {chance:.1g}")
 
 
 def _checked(bar: ProgressReporter) -> Callable[[int, int], None]:
@@ -167,7 +167,7 @@ def _show(told: CorpusCheck) -> None:
         console.print(f"{title}: " + " · ".join(f"{name} {_number(value)}" for name, value in values.items()))
     if told.sets:
         show_part(console, _sets(told.sets))
-    console.print(f"{told.left_out:,} documents would be left out")
+    console.print(f"{told.left_out:,} documents would be skipped")
 
 
 def _number(value: float) -> str:
@@ -196,7 +196,7 @@ def show(path: Where, alpha: Shown = 0.3, as_json: Json = False) -> None:
     console = Console(highlight=False)
     show_part(console, _table(str(path), m.languages, m.counts, mixture.alpha))
     pieces = m.counts.tokens / max(1, m.counts.words)
-    console.print(f"vocabulary: {m.settings.vocabulary:,} pieces, {pieces:.2f} a word · {len(m.shards)} shards")
+    console.print(f"vocabulary: {m.settings.vocabulary:,} tokens, {pieces:.2f} per word · {len(m.shards)} shards")
     for source in m.sources:
         licence = source.licence or "licence not given"
         console.print(escape(f"source: {source.name} ({source.files:,} files, {source.bytes:,} bytes, {licence})"))

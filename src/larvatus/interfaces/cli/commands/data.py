@@ -51,7 +51,7 @@ class DataCheckRequest(Settings):
     dev: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Validation data, to find leaks; repeatable."""
     task: Annotated[TaskName | None, Flag("--for")] = None
-    """Read as finetune of this task reads; default: classify, tag or choose, as it looks."""
+    """Read files as finetune for this task does; default: classify, tag or choose, by the format."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
     model: Annotated[str | None, Flag(panel=LOOKED_FOR)] = None

@@ -26,7 +26,7 @@ app = typer.Typer(
 
 @app.callback()
 def distil() -> None:
-    """Keeps `static` a command of its own."""
+    """Keeps `static` a subcommand."""
 
 
 @app.command("static")

@@ -101,8 +101,8 @@ def evaluate(
 
     Of a fine-tuned model, on labelled examples (--data, or --glue): metrics with 95% intervals, classes, confusions,
     entity errors, calibration; of spans types and depths, of answers exact match and F1; two models by paired tests
-    (--against); one table over languages (--transfer). Of any model: a suite of measurements (--suite), or what its
-    vectors of texts are worth (--vectors).
+    (--against); one table over languages (--transfer). Of any model: a suite of measurements (--suite), or its
+    vectors of texts on a task (--vectors).
     """
     if of_suite.suite is not None:
         if request.beyond_data or text.corpus or text.languages or shown.by or columns:
@@ -122,7 +122,7 @@ def evaluate(
             _measure_vectors(on_examples, of_vectors)
         return
     if flag := _changed_flag(of_vectors):
-        raise UsageError(f"{flag} is for vectors; say what they are measured by: --vectors sts --data FILE")
+        raise UsageError(f"{flag} is for vectors; name the measurement: --vectors sts --data FILE")
     if request.transfer:
         if request.of_task or text.corpus or text.languages or shown.by:
             raise UsageError("--transfer cannot be combined; leave out --data, --against, --glue, --plot, --corpus …")
@@ -133,7 +133,7 @@ def evaluate(
         raise UsageError("--source and --metric are for a table over languages; name its files: --transfer FILE")
     if request.of_task:
         if text.corpus or text.languages or shown.by:
-            raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
+            raise UsageError("give one of the two: --corpus for masked words, or --data and the like for a task")
         with labelled_encoding(reading.encoding):
             evaluate_task(on_examples)
         return

@@ -75,7 +75,7 @@ class FinetuneRequest:
         if files.no_dev and (files.dev or self.run.curve):
             raise UsageError("--no-dev holds nothing out, so it goes with neither --dev nor --curve")
         if files.group is not None and (files.dev or files.no_dev):
-            raise UsageError("--group says what is held out together, so it goes with none of --dev and --no-dev")
+            raise UsageError("--group sets what is held out together, so it cannot be combined with --dev or --no-dev")
 
     def order(self, model: Bundle | str, train: Any, dev: Any, out: Path) -> tuple[FineTuneRun, FineTuneArguments]:
         request = RunRequest(
@@ -154,7 +154,7 @@ def _on_glue(request: FinetuneRequest, glue: GlueSettings, console: Console) -> 
             "--task goes with finetune classify and --glue DIR, in place of --train, --dev and names of columns"
         )
     if files.group is not None:
-        raise UsageError("--group says what is held out together, so it does not go with --task")
+        raise UsageError("--group sets what is held out together, so it cannot be combined with --task")
     bundle = load_bundle(files.model_name)
     names = str(glue.glue_tasks)
     tasks = list(GLUE_TASKS.values()) if names == "all" else [glue_task(name) for name in names.split(",")]
@@ -239,7 +239,7 @@ class TaskCommand(TyperCommand):
 
 
 def refuse_of_others(task: AnyTask, option: str, given: Sequence[str]) -> None:
-    """Say whose option it is; nothing where it is nobody's."""
+    """Name the task that has this option; nothing if none has."""
     owners = [
         (other, kind, setting)
         for other in TASKS.values()

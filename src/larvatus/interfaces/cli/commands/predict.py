@@ -127,7 +127,7 @@ class PredictRequest(Settings):
 
     def _check_submission(self, test: GlueTestSet) -> None:
         if self.texts or len(self.file) != 1 or self.out is None:
-            raise UsageError("--glue-submission wants one test set and a folder: --file test.tsv --out FOLDER")
+            raise UsageError("--glue-submission needs one test set and a folder: --file test.tsv --out FOLDER")
         if self.resume or self.as_json or self.format is not None:
             raise UsageError("--glue-submission writes a file of a known format; leave --resume, --json, --format out")
         if self.out.exists() and not self.out.is_dir():
@@ -162,7 +162,7 @@ def predict(
     _refuse_foreign(task, request, beside, chosen)
     if request.test is not None and request.out is not None:
         if bulk.errors is not None:
-            raise UsageError("GLUE's server wants a prediction for every row; leave --errors out")
+            raise UsageError("GLUE's server needs a prediction for every row; leave --errors out")
         answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.requested_device))
         (file,) = request.file
         write_for_server(
@@ -291,7 +291,9 @@ def _keep(answers: dict[str, str], answer: ExamplePrediction) -> None:
     """An answer under the id of its question, as official scorers read them."""
     identifier, place = answer.example.id, answer.example.place
     if identifier is None:
-        raise UsageError(f"{place} has no id, by which a .json file tells answers; write .jsonl, or give questions ids")
+        raise UsageError(
+            f"{place} has no id, by which a .json file stores answers; write .jsonl, or give questions ids"
+        )
     if identifier in answers:  # of another file: those within a file are numbered already
         identifier, given = unique_id(identifier, answers), identifier
         _say(f"{place}: the id {given} is taken by another file; its answer is under {identifier}")

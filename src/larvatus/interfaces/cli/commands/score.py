@@ -97,7 +97,7 @@ def _to_file(scoring: BulkScoring, chosen: ScoreSettings) -> None:
     assert chosen.out is not None
     inputs = fingerprint(chosen.file)
     if inputs is None:
-        raise UsageError("standard input cannot be read again; --out wants files")
+        raise UsageError("standard input cannot be read again; --out needs files")
     settings = {
         "model": scoring.model.fingerprint,
         "inputs": inputs,
@@ -142,7 +142,7 @@ def _check(texts: Sequence[str] | None, chosen: ScoreSettings) -> None:
     if resume and out is None:
         raise UsageError("--resume needs --out, the file of the run that was interrupted")
     if resume and pairs and "-" in pairs:
-        raise UsageError("standard input cannot be read again; --resume wants files")
+        raise UsageError("standard input cannot be read again; --resume needs files")
 
 
 def _blocks(texts: Sequence[str], names: Sequence[str], column: str | None) -> Iterator[list[LabelledText]]:

@@ -118,7 +118,7 @@ def build(
     some = ", ".join(f"{key} ({count:,})" for key, count in reading.unknown.most_common(3))
     print(f"{out}: {len(inventory):,} senses from {origin.instances:,} words of {origin.sentences:,} sentences")
     if origin.unknown:
-        print(f"left out: {origin.unknown:,} tags that this WordNet has not: {some}, …")
+        print(f"skipped: {origin.unknown:,} tags that this WordNet has not: {some}, …")
 
 
 @app.command()

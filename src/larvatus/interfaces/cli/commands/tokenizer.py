@@ -59,7 +59,7 @@ def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str,
         return
     share = f"{100 * unknown / max(1, tokens):.2f}% unknown"
     print(f"{read['documents']:,} documents · {read['characters']:,} characters · {skipped}")
-    print(f"{tokenizer.kind}: {tokenizer.size:,} pieces · {tokens:,} tokens of text · {share}")
+    print(f"{tokenizer.kind}: vocabulary of {tokenizer.size:,} tokens · {tokens:,} tokens of text · {share}")
     print(f"saved {printable(str(out))}")
     hint(f'next: larvatus tokenizer show {printable(str(out))} "Some text of yours."')
 
@@ -70,7 +70,7 @@ def show(
     text: Annotated[str | None, typer.Argument(help="A text to tokenize.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a vocabulary, or how it cuts a text: pieces, words, characters."""
+    """Show a vocabulary, or the tokens of a text with their words and characters."""
     tokenizer = Tokenizer.load(Path(model_path(directory)))
     if text is None:
         _show_vocabulary(tokenizer, as_json=as_json)
@@ -118,7 +118,7 @@ def _show_vocabulary(tokenizer: Tokenizer, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary | {"commonest": commonest}, ensure_ascii=False))
         return
-    print(f"{tokenizer.kind}: {tokenizer.size:,} pieces, {'lower-cased' if tokenizer.lowercase else 'cased'}")
+    print(f"{tokenizer.kind}: {tokenizer.size:,} tokens, {'lower-cased' if tokenizer.lowercase else 'cased'}")
     print("special: " + "  ".join(f"{role} {name} = {tokenizer.id(name)}" for role, name in special.items()))
     if commonest:
         print("commonest: " + " ".join(map(tokenizer.readable, commonest)))

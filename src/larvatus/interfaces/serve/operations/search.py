@@ -26,7 +26,7 @@ from larvatus.interfaces.serve.served_index import ServedIndex
 LETTERS = 8
 """Characters of a passage that cost as much as a number in the response."""
 PLACE = 8
-"""Numbers of a hit besides its text."""
+"""Numbers of a hit, not counting its text."""
 Top = Annotated[int, Meta(ge=1)]
 Candidates = Annotated[int, Meta(ge=1, le=10_000)]
 Value = str | bool | int | float | None

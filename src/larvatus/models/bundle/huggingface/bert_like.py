@@ -14,7 +14,7 @@ RoBERTa and XLM-R differ from each other in name and kind of vocabulary only, an
     masked-lm    the head `lm_head` always has a GELU, whatever the encoder has
 
 MPNet has RoBERTa's positions and head, no segments, and a relative position bias that all layers share. Their code
-always uses 32 buckets up to a distance of 128, whatever config.json says.
+always uses 32 buckets up to a distance of 128, whatever is in config.json.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Our own layout, for models that no Hugging Face layout can express (pre-norm, a next-sentence head without a pooler).
 
 config.json has `"model_type": "larvatus"` and our settings unchanged; tensors keep our names. Only Larvatus loads it,
-and the model card says so.
+and the model card states it.
 """
 
 from __future__ import annotations

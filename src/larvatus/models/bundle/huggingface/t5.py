@@ -137,7 +137,7 @@ class T5(ModelLayout):
         tied = theirs.tie_word_embeddings if scaled is None else scaled
         if not tied and OUTPUT not in names:
             raise ArtefactError(
-                f"{source}: the output is not scaled, so it needs a table of its own, and there is no {OUTPUT}; "
+                f"{source}: the output is not scaled, so it needs its own output matrix, and there is no {OUTPUT}; "
                 "set scale_decoder_outputs to true if the model was trained so"
             )
         decoder_layers = theirs.num_decoder_layers or theirs.num_layers

@@ -3,7 +3,7 @@
     L = −1/E Σ_i log exp(cos(h_i, h'_i) / τ) / Σ_j exp(cos(h_i, h'_j) / τ)        τ = 0.05
 
 h and h' are the vectors of one text in two passes of a model in training mode. The batch holds every text twice, so
-that one pass draws both masks; a model without dropout learns nothing from it, and is refused.
+that one pass samples both masks; a model without dropout learns nothing from it, and is refused.
 
     SimCSE()
 """
