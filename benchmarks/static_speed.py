@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,7 +67,8 @@ def main() -> None:
         for name, (rate, by_processor) in measured.items()
     ]
     heads = ("", "texts/s", "ratio", "texts/s, processor time, two cores", "ratio")
-    print(Table(heads, rows, title=f"{len(texts):,} texts of {sum(map(len, texts)) / len(texts):.0f} characters"))
+    title = f"{len(texts):,} texts of {sum(map(len, texts)) / len(texts):.0f} characters"
+    print(Table(heads, rows, title=title, notes=[f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}"]))
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def test_blocks_and_filters_do_not_change_what_is_found(monkeypatch):
         inside = np.arange(300) if allowed is None else np.flatnonzero(allowed)
         exact = x[inside].astype(np.float64) @ queries.T.astype(np.float64)
         for numbers in (8 * 7, 8 * 300):
-            monkeypatch.setattr("larvatus.inference.search.exact.NUMBERS", numbers)
+            monkeypatch.setattr("larvatus.inference.search.quantised.NUMBERS", numbers)
             for place, found in enumerate(nearest_vectors(stored, queries, top=9, candidates=9, allowed=allowed)):
                 order = np.lexsort((inside, -np.round(exact[:, place], 9)))[:9]
                 assert found.rows.tolist() == inside[order].tolist()

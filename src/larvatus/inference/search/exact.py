@@ -99,15 +99,19 @@ class _Best:
         self.count = count
         self.rows = np.empty(0, np.int64)
         self._scores = np.empty(0, np.float32)
+        self._least = np.inf
 
     def add(self, rows: Ints, scores: Floats) -> None:
-        if len(self.rows) == self.count:  # most rows of a block are worse than what is there
-            better = scores > self._scores.min()
+        if len(self.rows) == self.count:  # most blocks have no row that is better than what is there
+            better = np.flatnonzero(scores > self._least)
+            if not len(better):
+                return
             rows, scores = rows[better], scores[better]
         self.rows, self._scores = np.concatenate([self.rows, rows]), np.concatenate([self._scores, scores])
         if len(self.rows) > self.count:
             kept = first_of_largest(self._scores, self.count)
             self.rows, self._scores = self.rows[kept], self._scores[kept]
+        self._least = self._scores.min(initial=np.inf)
 
 
 def first_of_largest(scores: Floats | Doubles, count: int) -> Ints:
