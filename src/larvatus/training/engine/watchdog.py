@@ -12,7 +12,7 @@ woken, so the watchdog ends its process with exit code 75; one that can still ra
 by itself first publishes why. Rank 0 prints one line; if rank 0 is lost, rank 1 and one rank on each other machine do.
 
 Not left to torch (2.13, gloo): the timeout of a process group and the flight recorder name no rank, `monitored_barrier`
-names none that died, nor rank 0; `abort` wakes no rank that waits, and NCCL's watchdog aborts without a message.
+names none that died, nor rank 0; `abort` wakes no rank that waits. NCCL was not tried.
 """
 
 from __future__ import annotations
