@@ -357,6 +357,7 @@ class TrainTokenizerKeywords(TextKeywords, BulkKeywords, total=False):
     kind: Literal["wordpiece", "byte-bpe", "bpe", "unigram", "characters"]
     size: int
     lowercase: bool | None
+    digits: Literal["together", "apart"]
     alpha: float
     sample: float
     overwrite: bool
