@@ -17,6 +17,7 @@ from larvatus.training.engine.settings import Budget, Runtime
 from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
+from tests import warm
 
 pytest_plugins = ("tests.tiny", "tests.made_up")
 
@@ -28,6 +29,7 @@ EXAMPLES = float(os.environ.get("LARVATUS_EXAMPLES", "0.2"))
 """The share of its examples that hypothesis tries; `make proof` has it try them all."""
 torch.set_num_threads(1)  # two tests run side by side on two cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # and so for the processes they start
+warm.wait_for_no_disk()
 
 
 def pytest_collection_modifyitems(items):

@@ -7,7 +7,8 @@ else starts the ordinary way.
 
     done = warm.run([sys.executable, "-m", "larvatus", "recipes"], capture_output=True, text=True)
 
-What differs from a fresh process: modules are imported already, and all processes of one server share a hash seed.
+What differs from a fresh process: modules are imported already, all processes of one server share a hash seed, and
+`os.fsync` does not wait.
 Tests of imports, of start-up or of memory start the ordinary way.
 """
 
@@ -23,6 +24,7 @@ import os
 import runpy
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -239,8 +241,24 @@ def _load(preload: str) -> None:
     if level is None:
         del os.environ["TORCH_CPP_LOG_LEVEL"]
     sys.modules["torch"].set_num_threads(1)
+    wait_for_no_disk()
     gc.collect()
     gc.freeze()  # a child does not look through, and so copy, all that was imported
+
+
+def wait_for_no_disk() -> None:
+    """Have `os.fsync` of files and folders return at once: tests end processes, not the system, so nothing is lost.
+
+    What is called in which order, `tests/core/test_files.py` records.
+    """
+    force = os.fsync
+
+    def fsync(handle: int) -> None:
+        mode = os.fstat(handle).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            force(handle)
+
+    os.fsync = fsync
 
 
 def _fork_twice(connection: socket.socket, handles: list[int], *, session: bool) -> int:
