@@ -11,7 +11,7 @@ import pytest
 
 from tests import made_up as labelled
 from tests import warm
-from tests.conftest import SMALL
+from tests.shared import SMALL
 from tests.faults import begun
 from tests.faults.forked import Forked
 from tests.patience import WATCHDOG_S

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.interfaces.cli.main import run
-from tests.conftest import SMALL
+from tests.shared import SMALL
 from tests.patience import WATCHDOG_S
 
 LONG_S = WATCHDOG_S / 4

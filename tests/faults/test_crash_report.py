@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import warm
-from tests.conftest import SMALL
+from tests.shared import SMALL
 from tests.patience import WATCHDOG_S
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]

@@ -18,7 +18,7 @@ import pytest
 
 from larvatus.training.engine import rank_activity
 from tests import warm
-from tests.conftest import SMALL
+from tests.shared import SMALL
 from tests.faults.test_runs import environment
 
 ROOT = Path(__file__).parents[2]

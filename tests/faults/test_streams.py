@@ -13,7 +13,7 @@ import typer
 from larvatus.interfaces.cli.main import ALWAYS_SAVING, app, saves
 from larvatus.tasks.registry import TASKS
 from tests import warm
-from tests.conftest import SMALL
+from tests.shared import SMALL
 from tests.patience import WATCHDOG_S, waiting
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
