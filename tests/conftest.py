@@ -1,6 +1,6 @@
 """Loads the fixtures and hooks that all tests share, in each process that runs tests.
 
-The process that only hands tests to the workers of pytest-xdist imports nothing: it would take seconds before they start.
+The process that only hands tests to the workers of pytest-xdist imports nothing: they would start seconds later.
 """
 
 import os

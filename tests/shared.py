@@ -3,9 +3,12 @@
 A pytest plugin (see conftest.py), as are tiny.py and made_up.py.
 """
 
+import contextlib
 import gc
+import importlib
 import itertools
 import os
+import warnings
 
 import pytest
 import torch
@@ -30,6 +33,17 @@ EXAMPLES = float(os.environ.get("LARVATUS_EXAMPLES", "0.2"))
 """The share of its examples that hypothesis tries; `make proof` has it try them all."""
 torch.set_num_threads(1)
 warm.wait_for_no_disk()
+
+
+def pytest_collection(session):
+    """In a whole run the second worker imports the test modules from last to first: each compiles half of them."""
+    config = session.config
+    whole = [config.rootpath / path for path in config.args] == [config.rootpath / "tests"]
+    if whole and getattr(config, "workerinput", {}).get("workerid") == "gw1":
+        for path in sorted(config.rootpath.glob("tests/**/test_*.py"), reverse=True):
+            with contextlib.suppress(Exception), warnings.catch_warnings():  # collection reports what it raises
+                warnings.simplefilter("ignore")
+                importlib.import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items):
