@@ -27,8 +27,8 @@ from larvatus.training.engine.reporter import MetricsLog
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining import checkpoint as checkpoints
 from tests import warm
-from tests.shared import SMALL
 from tests.patience import WATCHDOG_S
+from tests.shared import SMALL
 from tests.training.pretraining.stopping import stop_after_saving
 
 
