@@ -29,6 +29,7 @@ settings.register_profile(
     "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("house")
+gc.disable()  # until the tests are collected: what is imported stays
 EXAMPLES = float(os.environ.get("LARVATUS_EXAMPLES", "0.2"))
 """The share of its examples that hypothesis tries; `make proof` has it try them all."""
 torch.set_num_threads(1)
@@ -59,6 +60,8 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     gc.freeze()  # no collection looks through all that was imported
+    gc.set_threshold(*warm.COLLECTED)
+    gc.enable()
 
 
 SMALL = (
