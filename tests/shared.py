@@ -47,7 +47,13 @@ def pytest_collection(session):
                 importlib.import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
 
 
+STARTED_ONCE = ("tests/training/ranks/", "tests/faults/test_rank_faults.py")
+"""Tests that share processes of their own. They run first: a worker that has ended takes tests from the end of the
+other's, and would start the same processes."""
+
+
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(STARTED_ONCE))
     tests = {getattr(item.obj, "__func__", item.obj) for item in items if isinstance(item, pytest.Function)}
     for function in filter(is_hypothesis_test, tests):
         whole = getattr(function, "_hypothesis_internal_use_settings", settings.default)
