@@ -28,8 +28,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.data.text.words import segment_words
 from larvatus.inference.search.exact import Matches, first_of_largest, ranked
 from larvatus.inference.search.generation import map_array
-from larvatus.inference.search.npy import write_header
-from larvatus.inference.search.ragged import AGAIN
+from larvatus.inference.search.ragged import AGAIN, write_header
 
 WORDS, STARTS, POSTINGS, WEIGHTS = "words.txt", "postings.starts.npy", "postings.rows.npy", "postings.weights.npy"
 FILES = (WORDS, STARTS, POSTINGS, WEIGHTS)

@@ -7,7 +7,7 @@
 The question goes through the model that the index was built with; the score of a passage is the cosine of the two
 vectors (Reimers & Gurevych 2019), or that of another kind of vectors (`text_vectors.py`). `build.py` makes an index,
 `exact.py` and `graph.py` find the nearest vectors, `late_index.py` and `sparse_index.py` search the other kinds,
-`lexical.py` ranks by words, `fusion.py` makes one ranking of both, `rerank.py` orders the best again.
+`lexical.py` ranks by words, `exact.py` fuses both rankings, `rerank.py` orders the best again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from larvatus.core.tabular import ResultList
 from larvatus.core.text_inputs import checked_texts
 from larvatus.inference.model.loading import load
 from larvatus.inference.model.model import Model
-from larvatus.inference.search.exact import Matches, nearest_vectors
+from larvatus.inference.search.exact import Matches, fuse, nearest_vectors
 from larvatus.inference.search.filters import Where, allowed_rows
-from larvatus.inference.search.fusion import fuse
 from larvatus.inference.search.generation import METADATA, Generation, IndexManifest
 from larvatus.inference.search.graph import NAME as GRAPH
 from larvatus.inference.search.graph import VectorGraph, has_usearch, require_usearch

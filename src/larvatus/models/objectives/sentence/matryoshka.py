@@ -18,15 +18,11 @@ from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Size, Weight
 from larvatus.core.targets import SentenceTargets
 from larvatus.models.objectives.sentence.base import SentenceLoss, Texts
-from larvatus.models.objectives.sentence.cosent import CoSENT
-from larvatus.models.objectives.sentence.distillation import Distillation
-from larvatus.models.objectives.sentence.multiple_negatives import MultipleNegatives
-from larvatus.models.objectives.sentence.simcse import SimCSE
-from larvatus.models.objectives.sentence.triplet import Triplet
+from larvatus.models.objectives.sentence.losses import PlainLoss
 
 
 class Matryoshka(SentenceLoss, tag="matryoshka"):
-    inner: MultipleNegatives | SimCSE | CoSENT | Triplet | Distillation
+    inner: PlainLoss
     """The loss of each size."""
     dimensions: tuple[Size, ...]
     """Sizes of the vectors that are trained."""
