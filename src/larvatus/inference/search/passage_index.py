@@ -77,6 +77,9 @@ class Index:
 
     def __init__(self, generation: Generation, model: Model) -> None:
         self._generation, self.model = generation, model
+        self.path: Path = generation.path
+        self.manifest: IndexManifest = generation.manifest
+        """What the index holds, and how it was made."""
         there, folder = generation.manifest.files, generation.folder  # opened now: a build may remove them later
         self._words = LexicalIndex.open(folder, len(self)) if WORDS in there else None
         self._graph = VectorGraph.open(folder, generation.vectors) if GRAPH in there and has_usearch() else None
@@ -111,15 +114,6 @@ class Index:
         loaded = model if isinstance(model, Model) else load(model or generation.manifest.model, device=device)
         check_model(generation.manifest, loaded, Path(path), way="name that model with --model, or build it again")
         return cls(generation, loaded)
-
-    @property
-    def path(self) -> Path:
-        return self._generation.path
-
-    @property
-    def manifest(self) -> IndexManifest:
-        """What the index holds, and how it was made."""
-        return self._generation.manifest
 
     @property
     def files(self) -> list[str]:

@@ -156,6 +156,20 @@ def save_bundle(
     write_bundle(directory, bundle, layout=layout, card=card.text)
 
 
+def save_changed(bundle: Bundle, directory: Path, *, lineage: dict[str, Any], card: str | CardText) -> None:
+    """Write a bundle that was made from another, in the layout of its family, with a lineage and card of its own."""
+    save_bundle(
+        directory,
+        network=bundle.network.cpu(),
+        objective_configs=bundle.objectives,
+        tokenizer=bundle.tokenizer,
+        recipe=bundle.recipe,
+        lineage=lineage,
+        card=card,
+        family=bundle.family,
+    )
+
+
 def write_bundle(
     directory: Path, bundle: Bundle, *, layout: ModelLayout, dtype: torch.dtype = torch.float32, card: str
 ) -> None:

@@ -31,7 +31,7 @@ from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.encoding.sequences import Sequences
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.resampling import ResampledMetric
-from larvatus.tasks.evaluation.tables import format_score, reliability_table
+from larvatus.tasks.evaluation.tables import ConfusedPair, format_score, reliability_table
 from larvatus.tasks.scoring import ScoringOptions
 
 
@@ -138,15 +138,6 @@ class CalibrationReport:
             "brier": self.brier,
             "reliability": [dict(zip(names, row, strict=True)) for row in bins if row[2]],
         }
-
-
-@dataclass(frozen=True)
-class ConfusedPair:
-    gold: str
-    found: str
-    count: int
-    share: float
-    """Share of the words with this gold tag."""
 
 
 class PairedMetrics(NamedTuple):

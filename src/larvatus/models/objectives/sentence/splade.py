@@ -37,7 +37,7 @@ class WeightVectors(TextVectors):
     x_TV: Tensor
 
     @property
-    def device(self) -> torch.device:  # type: ignore[override]
+    def device(self) -> torch.device:
         return self.x_TV.device
 
     def __len__(self) -> int:
