@@ -47,8 +47,7 @@ from larvatus.metrics.bootstrap import Interval, bootstrap
 from larvatus.metrics.clustering import v_measure_interval
 from larvatus.metrics.clusters import crossed_mean
 from larvatus.metrics.correlation import pearson, spearman
-from larvatus.metrics.ranking import trec_order
-from larvatus.metrics.thresholds import average_precision_of_scores, best_accuracy
+from larvatus.metrics.ranking import average_precision_of_scores, best_accuracy, trec_order
 
 Rankings = dict[str, list[str]]
 """Query to documents, best first."""

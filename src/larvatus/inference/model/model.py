@@ -24,7 +24,8 @@ from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.model.ranking import rank_passages
 from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import without_marks
-from larvatus.models.bundle.directory import check_model_directory, read_card, save_changed
+from larvatus.models.bundle.card_update import read_card
+from larvatus.models.bundle.directory import check_model_directory, save_changed
 from larvatus.models.generation.generate import generate
 from larvatus.models.generation.results import Generated
 from larvatus.models.generation.settings import GenerateSettings
