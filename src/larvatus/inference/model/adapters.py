@@ -60,31 +60,32 @@ SAMPLE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddedAdapter:
-    """An adapter that was added to a directory."""
+class WrittenAdapter:
+    """An adapter in its directory."""
 
     path: Path
     rank: int
-    dtype: AdapterPrecision
-    bytes: int
-    moved: float
-    """Largest 1 - cosine between vectors before and after rounding, over some texts."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "path": str(self.path)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractedAdapter:
+class AddedAdapter(WrittenAdapter):
+    """An adapter that was added to a directory."""
+
+    dtype: AdapterPrecision
+    bytes: int
+    moved: float
+    """Largest 1 - cosine between vectors before and after rounding, over some texts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractedAdapter(WrittenAdapter):
     """An adapter that was made from a fine-tuned encoder."""
 
-    path: Path
-    rank: int
     missed: float
     """Share of what fine-tuning changed that this rank does not express."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "path": str(self.path)}
 
 
 def add_adapter(

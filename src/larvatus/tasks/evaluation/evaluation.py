@@ -254,8 +254,10 @@ class LabelEvaluation(Evaluation):
         yield from (f"\n{line}" for line in self.notes)
 
     def label_dict(self) -> dict[str, Any]:
-        """Labels and notes, for `to_dict`."""
-        return {"labels": list(self.labels), "unknown": list(self.unknown), "notes": list(self.notes)}
+        """Labels, notes and confusion matrix, for `to_dict`."""
+        matrix = None if self.confusion is None else self.confusion.tolist()
+        labels, unknown = list(self.labels), list(self.unknown)
+        return {"labels": labels, "unknown": unknown, "notes": list(self.notes), "confusion": matrix}
 
 
 def plain_metrics(metrics: dict[str, Interval]) -> dict[str, Any]:

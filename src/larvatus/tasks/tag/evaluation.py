@@ -95,7 +95,6 @@ class TagEvaluation(LabelEvaluation):
             "errors": None if self.errors is None else dataclasses.asdict(self.errors),
             "tags": class_rows(self.by_tag),
             **self.label_dict(),
-            "confusion": self.confusion.tolist(),
             "confused": [dataclasses.asdict(pair) for pair in self.confused],
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
         }
