@@ -3,9 +3,8 @@
     loss = MultipleNegatives(scale=20.0)
     loss(x_TD, targets)                   # the mean loss of a whole step, from the vectors of its texts
 
-`losses.py` has the losses of vectors that are compared by their cosines; `matryoshka.py` applies any of them to the
-first dimensions too, `late_interaction.py` to token vectors compared by MaxSim, `splade.py` to sparse vectors, with a
-regulariser.
+`losses.py` has the losses of vectors that are compared by their cosines; `late_interaction.py` applies them to token
+vectors compared by MaxSim, `splade.py` to sparse vectors, with a regulariser.
 """
 
 from larvatus.models.objectives.sentence.base import SentenceLoss, Texts, TextVectors
@@ -13,12 +12,12 @@ from larvatus.models.objectives.sentence.late_interaction import TokenVectors
 from larvatus.models.objectives.sentence.losses import (
     CoSENT,
     Distillation,
+    Matryoshka,
     MultipleNegatives,
     PlainLoss,
     SimCSE,
     Triplet,
 )
-from larvatus.models.objectives.sentence.matryoshka import Matryoshka
 from larvatus.models.objectives.sentence.splade import Splade, WeightVectors
 
 __all__ = [
