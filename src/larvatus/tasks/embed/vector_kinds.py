@@ -21,7 +21,8 @@ from larvatus.models.heads.head import VectorKind
 from larvatus.models.heads.late_interaction import LateInteractionConfig
 from larvatus.models.heads.sparse import SparseConfig
 from larvatus.models.objectives.masked_lm import MaskedLM
-from larvatus.models.objectives.sentence import Matryoshka, Splade
+from larvatus.models.objectives.sentence.losses import Matryoshka
+from larvatus.models.objectives.sentence.splade import Splade
 from larvatus.tasks.embed.compared import reading_of, sparse_texts
 from larvatus.tasks.embed.encode import embedder_of, encode_sentences
 from larvatus.tasks.embed.examples import Rows, SentenceExample

@@ -6,32 +6,3 @@
 `losses.py` has the losses of vectors that are compared by their cosines; `late_interaction.py` applies them to token
 vectors compared by MaxSim, `splade.py` to sparse vectors, with a regulariser.
 """
-
-from larvatus.models.objectives.sentence.base import SentenceLoss, Texts, TextVectors
-from larvatus.models.objectives.sentence.late_interaction import TokenVectors
-from larvatus.models.objectives.sentence.losses import (
-    CoSENT,
-    Distillation,
-    Matryoshka,
-    MultipleNegatives,
-    PlainLoss,
-    SimCSE,
-    Triplet,
-)
-from larvatus.models.objectives.sentence.splade import Splade, WeightVectors
-
-__all__ = [
-    "CoSENT",
-    "Distillation",
-    "Matryoshka",
-    "MultipleNegatives",
-    "PlainLoss",
-    "SentenceLoss",
-    "SimCSE",
-    "Splade",
-    "TextVectors",
-    "Texts",
-    "TokenVectors",
-    "Triplet",
-    "WeightVectors",
-]
