@@ -19,7 +19,7 @@ from larvatus.data.labelled.records import Dataset, Place
 from larvatus.metrics.correlation import spearman
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
-from larvatus.models.objectives.sentence import CoSENT, Distillation, Matryoshka, MultipleNegatives
+from larvatus.models.objectives.sentence.losses import CoSENT, Distillation, Matryoshka, MultipleNegatives
 from larvatus.tasks.embed.compared import DenseTexts
 from larvatus.tasks.embed.encode import EncodeOptions, encode_sentences
 from larvatus.tasks.embed.evaluation import evaluate_sentences

@@ -24,7 +24,8 @@ from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.model.ranking import rank_passages
 from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import without_marks
-from larvatus.models.bundle.directory import check_model_directory, read_card, save_bundle
+from larvatus.models.bundle.card_update import read_card
+from larvatus.models.bundle.directory import check_model_directory, save_changed
 from larvatus.models.generation.generate import generate
 from larvatus.models.generation.results import Generated
 from larvatus.models.generation.settings import GenerateSettings
@@ -354,16 +355,8 @@ class Model(EncoderModel):
         origin = f"Saved by Larvatus {VERSION} from a model in memory, which was made from `{bundle.path}`."
         card = f"# {out.name}\n\n{origin}\n" + (f"\n## The card of `{bundle.path}`\n\n{before}" if before else "")
         try:
-            save_bundle(
-                out,
-                network=self.network.cpu(),
-                objective_configs=bundle.objectives,
-                tokenizer=self.tokenizer,
-                recipe=bundle.recipe,
-                lineage={"parent": str(bundle.path), "parent_lineage": bundle.lineage},
-                card=card,
-                family=bundle.family,
-            )
+            lineage = {"parent": str(bundle.path), "parent_lineage": bundle.lineage}
+            save_changed(bundle, out, lineage=lineage, card=card)
         finally:
             self.network.to(self.device)
         if bundle.adapter is not None:

@@ -27,13 +27,13 @@ from larvatus.core.regular_files import cached_blob
 from larvatus.core.version import VERSION
 from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import figures_section, with_figures
+from larvatus.models.bundle.card_update import read_card
 from larvatus.models.bundle.claims import Claim, claim_dicts, read_claims
 from larvatus.models.bundle.directory import (
     CONFIG,
     Bundle,
     check_model_directory,
     load_bundle,
-    read_card,
     weights_name,
     write_bundle,
 )

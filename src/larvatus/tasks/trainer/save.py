@@ -17,7 +17,7 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError
 from larvatus.data.labelled.in_memory import IN_MEMORY
 from larvatus.models.bundle.claims import CardText, Data, claim_dicts
-from larvatus.models.bundle.directory import architecture_of, save_bundle
+from larvatus.models.bundle.directory import architecture_of, save_changed
 from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.bundle.huggingface.native import Native
 from larvatus.models.bundle.weights import find_weights
@@ -108,13 +108,4 @@ def save_result(
         transformers=not isinstance(layout, Native),
     )
     files.write_json(out / HISTORY, {"runs": msgspec.to_builtins(result.runs), "kept": result.kept})
-    save_bundle(
-        out,
-        network=bundle.network.cpu(),
-        objective_configs=bundle.objectives,
-        tokenizer=bundle.tokenizer,
-        recipe=bundle.recipe,
-        lineage=lineage,
-        card=CardText(card, claim_dicts(claims)),
-        family=bundle.family,
-    )
+    save_changed(bundle, out, lineage=lineage, card=CardText(card, claim_dicts(claims)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 import tokenizers
@@ -124,15 +124,6 @@ def _symbols(word: str) -> list[str]:
     return [*word[:-1], word[-1] + "</w>"]
 
 
-class CharacterConfig(Protocol):
-    @property
-    def size(self) -> int: ...
-    @property
-    def coverage(self) -> float: ...
-    @property
-    def min_count(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class Merges:
     tokens: list[str]
@@ -183,7 +174,7 @@ def learn_merges(
 
 def learn_character_merges(
     words: Words,
-    config: CharacterConfig,
+    config: BPEConfig | WordPieceConfig,
     *,
     symbols: Callable[[str], list[str]],
     join: Callable[[str, str], str],
