@@ -13,7 +13,7 @@ other, multiword tokens that overlap. With ``labelled=False`` the columns of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -207,7 +207,7 @@ def non_projective(heads: Sequence[int]) -> int:
     """Arcs over a word that does not depend on their head: one between the two words has its head outside.
 
     >>> non_projective([2, 0, 2]), non_projective([3, 4, 0, 3])
-    (0, 1)
+    (0, 2)
     """
     count = 0
     for word, head in enumerate(heads, start=1):
@@ -217,7 +217,7 @@ def non_projective(heads: Sequence[int]) -> int:
 
 
 def located_tokens(sentence: Sentence) -> tuple[str, tuple[WordToken, ...]]:
-    """The text of a sentence, and its tokens in it; where ``# text`` has other characters, the text that tokens make."""
+    """The text of a sentence with its tokens; where ``# text`` has other characters, the text that the tokens make."""
     tokens = list(_tokens(sentence))
     text = sentence.comments.get("text", "")
     placed: list[WordToken] = []
@@ -231,7 +231,7 @@ def located_tokens(sentence: Sentence) -> tuple[str, tuple[WordToken, ...]]:
         placed.append(WordToken(form, words, place, end, text[end : end + 1].isspace()))
         place = end
     if len(placed) == len(tokens) and not text[place:].strip():
-        return text, tuple(placed[:-1]) + (placed[-1]._replace(space=tokens[-1][2]),)
+        return text, (*placed[:-1], placed[-1]._replace(space=tokens[-1][2]))
     placed, place = [], 0
     for form, words, space in tokens:
         placed.append(WordToken(form, words, place, place + len(form), space))
@@ -252,7 +252,7 @@ def _tokens(sentence: Sentence) -> Iterator[tuple[str, tuple[str, ...], bool]]:
         number = last + 1
 
 
-def rewrite_lines(lines: Sequence[str], columns: dict[int, Sequence[str]]) -> list[str]:
+def rewrite_lines(lines: Sequence[str], columns: Mapping[int, Sequence[str]]) -> list[str]:
     """The lines of a sentence with other values in some columns of its words; all else stays as it is."""
     rewritten, number = [], 0
     for line in lines:

@@ -62,17 +62,20 @@ class WordTrees(TargetRecord, Generic[A]):
     @classmethod
     def of(cls, words: Sequence[Ints], counts: Ints, windows: Ints) -> WordTrees[Ints]:
         """From heads, relations, parts of speech, features and scripts of all words."""
-        return WordTrees(*words, counts, windows, sizes=sentence_sizes(counts, windows))
+        heads, relations, upos, feats, scripts = words
+        sizes = sentence_sizes(counts, windows)
+        return WordTrees(heads, relations, upos, feats, scripts, counts, windows, sizes)
 
     def map(self, function: Callable[[Any], Any]) -> WordTrees[Any]:
         names = ("heads", "relations", *ANNOTATIONS, "counts", "windows")
         return WordTrees(**{name: function(getattr(self, name)) for name in names}, sizes=self.sizes)
 
-    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordTrees[Ints]:
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordTrees[A]:
         words = slice(*edges(self.counts)[list(sequences)].tolist())  # type: ignore[arg-type]
         first, last = np.searchsorted(edges(self.windows), sequences).tolist()  # type: ignore[arg-type]
         parts = [getattr(self, name)[words] for name in ("heads", "relations", *ANNOTATIONS)]
-        return WordTrees.of(parts, self.counts[slice(*sequences)], self.windows[first:last])  # type: ignore[index]
+        cut: WordTrees[Any] = WordTrees.of(parts, self.counts[slice(*sequences)], self.windows[first:last])  # type: ignore[index]
+        return cut
 
 
 def sentence_sizes(counts_B: Ints, windows_E: Ints) -> tuple[int, ...]:

@@ -152,7 +152,7 @@ def encode_sentences(
         words = sentence.words
         if len(words) > LONGEST:
             raise DataError(
-                f"{sentence.place}: a sentence of {len(words):,} words; trees are of up to {LONGEST:,} words, so split it"
+                f"{sentence.place}: a sentence of {len(words):,} words; a tree has up to {LONGEST:,}, so split it"
             )
         text, spans = read_as(sentence.tokens)
         examples.append(TaggedExample(words, None, sentence.place, text, spans))
@@ -240,8 +240,8 @@ def unknown_relations(examples: Sequence[TreeExample], labels: Sequence[str]) ->
             if name not in known:
                 unknown.append((before + number, name))
                 first = first or (
-                    f"{example.place}: word {number + 1} ({example.words[number]}) has the relation {name!r}, which the "
-                    f"model does not know{did_you_mean(name, known)}"
+                    f"{example.place}: word {number + 1} ({example.words[number]}) has the relation {name!r}, which "
+                    f"the model does not know{did_you_mean(name, known)}"
                 )
         before += len(example.words)
     return UnknownLabels.of(unknown, total=before, first=first)

@@ -157,7 +157,7 @@ def evaluate_trees(
 def _from_text(
     bundle: Bundle, data: Dataset[TreeExample], options: EvaluationOptions
 ) -> tuple[list[ParsedSentence], list[str]]:
-    """The trees of the same text, which the model cuts into sentences and words; file by file and document by document."""
+    """The trees of the same text, which the model cuts into sentences and words, document by document."""
     config = parser_of(bundle.network).config
     sentences: list[SentenceInput] = []
     notes: list[str] = []

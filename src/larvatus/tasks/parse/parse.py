@@ -10,6 +10,7 @@ E sentences, W words, K labels.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from larvatus.core.arrays import Floats, Ints
-from larvatus.core.batch import TrainingBatch, runs
+from larvatus.core.batch import TrainingBatch, edges, runs
 from larvatus.models.heads.parsing import Parsing, ParsingConfig, WordTrees
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
@@ -77,9 +78,9 @@ def predict_trees(
     head = parser_of(model)
     model.eval()
     trees, starts, loss = PredictedTrees.empty(encoded.sizes), starts_of(encoded.sizes), 0.0
-    lengths = np.add.reduceat(encoded.sequences.lengths, starts_of(encoded.sequences.parts)) if len(encoded) else []
+    lengths = np.diff(edges(encoded.sequences.lengths)[edges(encoded.sequences.parts)])
     order = np.argsort(lengths, kind="stable")
-    for first, last in runs(np.asarray(lengths, np.int64)[order], scoring.budget):
+    for first, last in runs(lengths[order], scoring.budget):
         chosen = order[first:last]
         given = TrainingBatch(tokens=encoded.tokens(chosen), targets={}) if gold is None else gold.batch(chosen)
         batch = on_device(given, scoring.device)
@@ -90,11 +91,7 @@ def predict_trees(
             _fill(trees, head, z_WD, sizes, run_indices(starts[chosen], sizes))
             if gold is not None:
                 loss += float(head.tree_loss(z_WD, batch.targets[WordTrees]).total)
-    return trees if gold is None else _with_loss(trees, loss)
-
-
-def _with_loss(trees: PredictedTrees, loss: float) -> PredictedTrees:
-    return PredictedTrees(**{**vars(trees), "loss": loss})
+    return trees if gold is None else dataclasses.replace(trees, loss=loss)
 
 
 def _fill(trees: PredictedTrees, head: Parsing, z_WD: Tensor, sizes: Ints, at: Ints) -> None:

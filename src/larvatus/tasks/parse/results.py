@@ -8,7 +8,6 @@ print(doc.to_conllu())
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -166,9 +165,9 @@ class Parsed(Tabular):
             for word in sentence.words
         ]
 
-    def to_conllu(self) -> str:
-        """The sentences as CoNLL-U, each with a blank line after it."""
-        blocks = (sentence.conllu(number) for number, sentence in enumerate(self.sentences, start=1))
+    def to_conllu(self, *, first: int = 1) -> str:
+        """The sentences as CoNLL-U, each with a blank line after it; new ones are numbered from `first`."""
+        blocks = (sentence.conllu(number) for number, sentence in enumerate(self.sentences, start=first))
         return "".join("\n".join(lines) + "\n\n" for lines in blocks)
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:

@@ -36,15 +36,17 @@ from larvatus.data.text.learned_words import WordToken
 from larvatus.metrics.classification import divide
 from larvatus.tasks.parse.results import ParsedSentence, join_feats
 
-CONTENT = frozenset(
-    "nsubj obj iobj csubj ccomp xcomp obl vocative expl dislocated advcl advmod discourse nmod appos nummod acl amod "
-    "conj fixed flat compound list parataxis orphan goeswith reparandum root dep".split()
+_CONTENT = (
+    "nsubj obj iobj csubj ccomp xcomp obl vocative expl dislocated advcl advmod discourse nmod appos "
+    "nummod acl amod conj fixed flat compound list parataxis orphan goeswith reparandum root dep"
 )
+CONTENT = frozenset(_CONTENT.split())
 """Relations of content words."""
-UNIVERSAL = frozenset(
-    "PronType NumType Poss Reflex Foreign Abbr Gender Animacy Number Case Definite Degree VerbForm Mood Tense Aspect "
-    "Voice Evident Polarity Person Polite".split()
+_UNIVERSAL = (
+    "PronType NumType Poss Reflex Foreign Abbr Gender Animacy Number Case Definite Degree VerbForm Mood "
+    "Tense Aspect Voice Evident Polarity Person Polite"
 )
+UNIVERSAL = frozenset(_UNIVERSAL.split())
 """Features that count."""
 TREE_METRICS = ("las", "uas", "clas")
 WORD_METRICS = {"upos": "upos", "ufeats": "feats", "lemmas": "scripts"}

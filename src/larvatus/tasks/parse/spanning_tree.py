@@ -25,14 +25,15 @@ def best_tree(scores: Floats | Doubles) -> Ints:
     """The heads of the best tree with one root, from the scores of all arcs; a word is never its own head."""
     table = np.array(scores, np.float64)
     count = table.shape[1]
-    table[np.arange(1, count + 1), np.arange(count)] = -np.inf
-    greedy = table.argmax(0)
+    own = np.arange(1, count + 1), np.arange(count)
+    table[own] = table[ROOT]
+    if not np.isfinite(table).all():
+        raise NumericsError("the scores of a tree's arcs are not finite; the model's weights are broken")
+    ranges = np.ptp(table, axis=0)
+    table[own] = -np.inf
+    greedy: Ints = table.argmax(0)
     if (greedy == ROOT).sum() == 1 and find_cycle(greedy.tolist()) is None:
         return greedy
-    finite = np.where(np.isneginf(table), np.inf, table)
-    ranges = table.max(0) - finite.min(0)
-    if not np.isfinite(ranges).all():
-        raise NumericsError("the scores of a tree's arcs are not finite; the model's weights are broken")
     table[ROOT] -= ranges.sum() + 1.0
     square = np.full((count + 1, count + 1), -np.inf)
     square[:, 1:] = table

@@ -36,8 +36,8 @@ from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData
 from larvatus.tasks.validation import check_metric
 
-MOST_SCRIPTS = 2_000
-"""Edit scripts of a head, the most frequent of the training set."""
+MOST_LABELS = 2_000
+"""Sets of features and edit scripts of a head: the most frequent of the training set."""
 
 
 class ParseOptions(Settings):
@@ -68,16 +68,11 @@ class ParseOptions(Settings):
 def parsing_head(train: Dataset[TreeExample], options: ParseOptions) -> ParsingConfig:
     """The relations and annotations of the training set, and its rules for raw text."""
     check_word_pool(options.pool)
-    annotations = {}
-    for name, column in (("upos", "upos"), ("feats", "feats"), ("lemmas", "scripts")):
-        wanted = getattr(options, name)
-        known = () if wanted is False else known_values(train.examples, column, most=MOST_SCRIPTS)
-        if wanted and not known:
-            raise DataError(f"{train.source}: no word has {name}, so they cannot be learned; leave {name} out")
-        annotations[column] = known
     return ParsingConfig(
         labels=known_values(train.examples, "labels"),
-        **annotations,
+        upos=_annotation(train, "upos", options.upos),
+        feats=_annotation(train, "feats", options.feats),
+        scripts=_annotation(train, "scripts", options.lemmas),
         rules=learn_words(example.tokens for example in train),
         language=options.language,
         arc_size=options.arc_size,
@@ -86,6 +81,15 @@ def parsing_head(train: Dataset[TreeExample], options: ParseOptions) -> ParsingC
         dropout=0.33 if options.dropout is None else options.dropout,
         mix=options.layers or bool(options.mix),
     )
+
+
+def _annotation(train: Dataset[TreeExample], column: str, wanted: bool | None) -> tuple[str, ...]:
+    """The labels of a column that is learned, the most frequent of very many; None: if the training set has it."""
+    known = () if wanted is False else known_values(train.examples, column, most=MOST_LABELS)
+    if wanted and not known:
+        name = "lemmas" if column == "scripts" else column
+        raise DataError(f"{train.source}: no word has {name}, so they cannot be learned; leave {name} out")
+    return known
 
 
 class ParseTask(Task[TreeExample, Parsed, ParseOptions]):
