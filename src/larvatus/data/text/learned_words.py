@@ -94,16 +94,16 @@ class WordRules(Settings):
 
     def tokens(self, text: str, start: int = 0, end: int | None = None) -> list[WordToken]:
         """The tokens of a part of a text, with their characters in the text."""
-        found: list[WordToken] = []
+        row: list[WordToken] = []
         stop = len(text) if end is None else end
         place = start
         for chunk in text[start:stop].split():
             place = text.index(chunk, place)
-            found += self._chunk(chunk, place)
+            row += self._chunk(chunk, place)
             place += len(chunk)
             if place == len(text) or text[place].isspace():
-                found[-1] = found[-1]._replace(space=True)
-        return found
+                row[-1] = row[-1]._replace(space=True)
+        return row
 
     def _chunk(self, chunk: str, at: int) -> Iterator[WordToken]:
         """The tokens of a run of characters without white space."""

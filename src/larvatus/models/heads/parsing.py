@@ -128,7 +128,7 @@ class ParsingConfig(HeadConfig, path="parsing: ", tag="parsing"):
 
     def same_labels(self, other: HeadConfig) -> bool:
         names = ("labels", *ANNOTATIONS)
-        return isinstance(other, ParsingConfig) and all(getattr(self, name) == getattr(other, name) for name in names)
+        return super().same_labels(other) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     def describe(self) -> str:
         sizes = (

@@ -92,8 +92,8 @@ class ArcScorer(_Projections):
             roots = root_H.expand(len(words), 1, -1)
             heads = torch.cat([roots, head_WH[words]], dim=1)
             scores = (dependent_WH[words] @ heads.transpose(1, 2)).float()
-            own = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(1).tril(1)
-            yield ArcGroup(group, scores.masked_fill(own, -torch.inf))
+            itself = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(1).tril(1)
+            yield ArcGroup(group, scores.masked_fill(itself, -torch.inf))
 
 
 class RelationBiaffine(_Projections):

@@ -25,7 +25,6 @@ from larvatus.data.labelled.conllu import ABSENT
 from larvatus.data.labelled.records import Place, TaggedExample
 from larvatus.data.labelled.trees import TreeExample
 from larvatus.data.text.learned_words import WordToken
-from larvatus.data.text.sentences import sentence_spans
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.parsing import ParsingConfig, WordTrees, sentence_sizes
@@ -35,6 +34,7 @@ from larvatus.tasks.encoding.unknown import UnknownLabels
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.encoding.words import align_examples
 from larvatus.tasks.parse.lemmas import edit_script
+from larvatus.tasks.parse.sentences import cut_sentences
 
 LONGEST = 1_000
 """Words of the longest sentence: all pairs of its words are scored."""
@@ -77,7 +77,7 @@ def cut_text(text: str, config: ParsingConfig, place: Place) -> tuple[list[Sente
     """The sentences of a raw text, and notes on those that are too long for one tree and were cut into parts."""
     refuse_surrogates(text, str(place))
     sentences, notes = [], []
-    for start, end in sentence_spans(text, language=config.language):
+    for start, end in cut_sentences(text, config.language):
         tokens = config.rules.tokens(text, start, end)
         parts = list(_parts(tokens))
         if len(parts) > 1:
@@ -224,8 +224,8 @@ def labelled_trees(
     for name, column in COLUMNS.items():
         ids = {value: number for number, value in enumerate(getattr(config, name))}
         values = (value for example in examples for value in column(example)) if ids else ()
-        found = np.fromiter((ids.get(value, IGNORE) for value in values), np.int64)
-        gold.append(found if ids else np.full(len(heads), IGNORE, np.int64))
+        numbers = np.fromiter((ids.get(value, IGNORE) for value in values), np.int64)
+        gold.append(numbers if ids else np.full(len(heads), IGNORE, np.int64))
     return LabelledTrees(encoded, tuple(gold), unknown_relations(examples, config.labels))
 
 

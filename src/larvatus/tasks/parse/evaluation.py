@@ -127,10 +127,10 @@ def evaluate_trees(
     unknown = unknown_relations(data.examples, config.labels)
     unknown.check(strict=options.strict)
     bundle.network.to(options.scoring.device)
-    given = [SentenceInput.of_tree(example) for example in data]
-    encoded = encode_sentences(bundle.tokenizer, given, options.windows(bundle))
+    inputs = [SentenceInput.of_tree(example) for example in data]
+    encoded = encode_sentences(bundle.tokenizer, inputs, options.windows(bundle))
     trees = predict_trees(bundle.network, encoded, options.scoring)
-    answers = list(parsed_sentences(trees, given, config))
+    answers = list(parsed_sentences(trees, inputs, config))
     gold = gold_trees(data)
     counts = score_trees(gold, answered_trees(answers))
     names = word_metrics(config)
@@ -163,9 +163,9 @@ def _from_text(
     notes: list[str] = []
     for _, examples in groupby(data, key=lambda example: (example.place.source, example.place.document)):
         document = list(examples)
-        found, said = cut_text(raw_text(document)[0], config, document[0].place)
-        sentences += found
-        notes += (f"{document[0].place}: {line}" for line in said)
+        cut, lines = cut_text(raw_text(document)[0], config, document[0].place)
+        sentences += cut
+        notes += (f"{document[0].place}: {line}" for line in lines)
     encoded = encode_sentences(bundle.tokenizer, sentences, options.windows(bundle))
     trees = predict_trees(bundle.network, encoded, options.scoring)
     return list(parsed_sentences(trees, sentences, config)), notes
@@ -195,5 +195,5 @@ def _by_relation(
     gold = np.array([name.partition(":")[0] for example in data for name in example.relations or ()])
     heads = np.array([head for example in data for head in example.heads or ()], np.int64)
     right = (heads == trees.heads) & (gold == names[trees.relations])
-    found = {str(name): (int((gold == name).sum()), int(right[gold == name].sum())) for name in np.unique(gold)}
-    return dict(sorted(found.items(), key=lambda item: (-item[1][0], item[0])))
+    by_relation = {str(name): (int((gold == name).sum()), int(right[gold == name].sum())) for name in np.unique(gold)}
+    return dict(sorted(by_relation.items(), key=lambda item: (-item[1][0], item[0])))

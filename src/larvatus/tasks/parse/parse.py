@@ -82,10 +82,10 @@ def predict_trees(
     order = np.argsort(lengths, kind="stable")
     for first, last in runs(lengths[order], scoring.budget):
         chosen = order[first:last]
-        given = TrainingBatch(tokens=encoded.tokens(chosen), targets={}) if gold is None else gold.batch(chosen)
-        batch = on_device(given, scoring.device)
+        arrays = TrainingBatch(tokens=encoded.tokens(chosen), targets={}) if gold is None else gold.batch(chosen)
+        batch = on_device(arrays, scoring.device)
         with scoring.autocast():
-            states = head.states(model.encoder, batch.tokens, limit=int(given.tokens.lengths.max()))
+            states = head.states(model.encoder, batch.tokens, limit=int(arrays.tokens.lengths.max()))
             z_WD = head.trunk(head.features(states, batch))
             sizes = encoded.sizes[chosen]
             _fill(trees, head, z_WD, sizes, run_indices(starts[chosen], sizes))
@@ -100,10 +100,10 @@ def _fill(trees: PredictedTrees, head: Parsing, z_WD: Tensor, sizes: Ints, at: I
     sure = np.zeros(len(heads), np.float32)
     for group, scores in head.arcs(z_WD, head.root, sizes.tolist()):
         table = scores.cpu().numpy()
-        found = np.stack([best_tree(arcs.T) for arcs in table])
+        best = np.stack([best_tree(arcs.T) for arcs in table])
         shares = torch.softmax(scores / head.config.temperature, -1).cpu().numpy()
-        heads[group.words] = found
-        sure[group.words] = np.take_along_axis(shares, found[:, :, None], -1)[..., 0]
+        heads[group.words] = best
+        sure[group.words] = np.take_along_axis(shares, best[:, :, None], -1)[..., 0]
     before = np.repeat(starts_of(sizes), sizes)
     numbers = torch.from_numpy(np.where(heads > 0, before + heads - 1, -1)).to(z_WD.device)
     relations = _relation_labels(head.relation_scores(z_WD, numbers), heads, head.config)

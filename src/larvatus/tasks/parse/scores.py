@@ -164,19 +164,19 @@ def align_words(gold: Sequence[ScoredWord], answer: Sequence[ScoredWord]) -> lis
     pairs: list[tuple[int, int]] = []
     g = a = 0
     while g < len(gold) and a < len(answer):
-        one, other = gold[g], answer[a]
-        if one.multiword or other.multiword:
-            if one.multiword and not other.multiword and other.start < one.start:
+        first, second = gold[g], answer[a]
+        if first.multiword or second.multiword:
+            if first.multiword and not second.multiword and second.start < first.start:
                 a += 1  # reaches into the multiword token from before it
-            elif not one.multiword and one.start < other.start:
+            elif not first.multiword and first.start < second.start:
                 g += 1
-            ends = _multiword_ends(gold, answer, (g, a), one.end if one.multiword else other.end)
+            ends = _multiword_ends(gold, answer, (g, a), first.end if first.multiword else second.end)
             pairs += [(g + i, a + j) for i, j in _common(gold[g : ends[0]], answer[a : ends[1]])]
             g, a = ends
-        elif (one.start, one.end) == (other.start, other.end):
+        elif (first.start, first.end) == (second.start, second.end):
             pairs.append((g, a))
             g, a = g + 1, a + 1
-        elif one.start <= other.start:
+        elif first.start <= second.start:
             g += 1
         else:
             a += 1
@@ -252,19 +252,19 @@ def score_trees(gold: ScoredTrees, answer: ScoredTrees) -> dict[str, Doubles]:
         for column, words in ((GOLD, gold.words), (ANSWERED, answer.words)):
             add(name, column, [word.start for word in words if name != "clas" or word.content])
     for i, j in pairs:
-        one, other = gold.words[i], answer.words[j]
-        same_head = one.head == other.head == -1 or (other.head >= 0 and aligned.get(other.head) == one.head)
-        same_relation = same_head and one.relation == other.relation
+        first, second = gold.words[i], answer.words[j]
+        same_head = first.head == second.head == -1 or (second.head >= 0 and aligned.get(second.head) == first.head)
+        same_relation = same_head and first.relation == second.relation
         right = {
             "words": True,
             "uas": same_head,
             "las": same_relation,
-            "clas": same_relation and one.content,
-            "upos": one.upos == other.upos,
-            "ufeats": one.ufeats == other.ufeats,
-            "lemmas": one.lemma in (other.lemma, ABSENT),
+            "clas": same_relation and first.content,
+            "upos": first.upos == second.upos,
+            "ufeats": first.ufeats == second.ufeats,
+            "lemmas": first.lemma in (second.lemma, ABSENT),
         }
-        row = int(np.searchsorted(begins, one.start, side="right")) - 1
+        row = int(np.searchsorted(begins, first.start, side="right")) - 1
         for name, holds in right.items():
             counts[name][row, RIGHT] += holds
     return counts

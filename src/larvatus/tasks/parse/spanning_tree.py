@@ -25,12 +25,12 @@ def best_tree(scores: Floats | Doubles) -> Ints:
     """The heads of the best tree with one root, from the scores of all arcs; a word is never its own head."""
     table = np.array(scores, np.float64)
     count = table.shape[1]
-    own = np.arange(1, count + 1), np.arange(count)
-    table[own] = table[ROOT]
+    diagonal = np.arange(1, count + 1), np.arange(count)
+    table[diagonal] = table[ROOT]
     if not np.isfinite(table).all():
         raise NumericsError("the scores of a tree's arcs are not finite; the model's weights are broken")
     ranges = np.ptp(table, axis=0)
-    table[own] = -np.inf
+    table[diagonal] = -np.inf
     greedy: Ints = table.argmax(0)
     if (greedy == ROOT).sum() == 1 and find_cycle(greedy.tolist()) is None:
         return greedy

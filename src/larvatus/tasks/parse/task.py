@@ -142,8 +142,8 @@ class ParseTask(Task[TreeExample, Parsed, ParseOptions]):
             place = here.stop
             read = sum(tokens[here])
             coverage = Coverage(tokens=read, read=read, windows=sum(parts[here]))
-            found = tuple(next(trees) for _ in sentences)
-            answers.append(Parsed(text=example.reads(), sentences=found, coverage=coverage, notes=notes))
+            parsed = tuple(next(trees) for _ in sentences)
+            answers.append(Parsed(text=example.reads(), sentences=parsed, coverage=coverage, notes=notes))
         return answers
 
     def evaluate(self, bundle: Bundle, data: Dataset[TreeExample], options: EvaluationOptions) -> TreeEvaluation:
