@@ -25,6 +25,7 @@ from larvatus.tasks.answers.task import AnswerTask
 from larvatus.tasks.choose.task import ChooseTask
 from larvatus.tasks.classify.task import ClassifyTask
 from larvatus.tasks.embed.task import EmbedTask
+from larvatus.tasks.parse.task import ParseTask
 from larvatus.tasks.prompt.task import PromptTask
 from larvatus.tasks.rerank.task import RerankTask
 from larvatus.tasks.spans.task import SpansTask
@@ -39,6 +40,7 @@ TASKS: Mapping[str, AnyTask] = {
         ClassifyTask(),
         TagTask(),
         SpansTask(),
+        ParseTask(),
         AnswerTask(),
         ChooseTask(),
         PromptTask(),

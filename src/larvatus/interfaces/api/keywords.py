@@ -418,6 +418,12 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     relations: bool | None
     relation_weight: float
     reach: int | None
+    upos: bool | None
+    feats: bool | None
+    lemmas: bool | None
+    language: str
+    arc_size: int
+    relation_size: int
     null: bool | None
     overlap: int | None
     empty: Mapping[str, object]

@@ -15,6 +15,7 @@ from larvatus.models.heads.embedding import EmbeddingConfig
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.heads.late_interaction import LateInteractionConfig
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
+from larvatus.models.heads.parsing import ParsingConfig
 from larvatus.models.heads.reranking import RerankingConfig
 from larvatus.models.heads.spans import SpansConfig
 from larvatus.models.heads.sparse import SparseConfig
@@ -28,6 +29,7 @@ HEAD_CONFIGS: tuple[type[HeadConfig], ...] = (
     TaggingConfig,
     QuestionAnsweringConfig,
     SpansConfig,
+    ParsingConfig,
     TextToTextConfig,
     MultipleChoiceConfig,
     EmbeddingConfig,

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.text import Text
 
 from larvatus.core.errors import UsageError
-from larvatus.core.files import saying_what_is_full
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory, check_outputs
 from larvatus.core.settings import Settings
@@ -31,22 +30,16 @@ from larvatus.data.bulk.parts import LineJob
 from larvatus.data.bulk.row_files import check_row_file, json_lines, row_file
 from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.corpus.sources import fingerprint
-from larvatus.data.labelled.glue import (
-    FILES,
-    GlueTestSet,
-    check_labels,
-    glue_test_set,
-    prediction,
-    read_test_rows,
-    write_submission,
-)
+from larvatus.data.labelled.glue import GlueTestSet, glue_test_set
 from larvatus.data.labelled.records import QuestionPlace
 from larvatus.data.labelled.squad import unique_id, write_predictions
 from larvatus.data.labelled.tables import Columns
 from larvatus.data.labelled.texts import TextFormat
 from larvatus.data.text.readers import expand_patterns
 from larvatus.interfaces.api.task_settings import PredictSettings
+from larvatus.interfaces.cli.conllu_output import ENDING, conllu_writer
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
+from larvatus.interfaces.cli.glue_output import write_for_server
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.tasks.inputs import PlainTexts
@@ -77,13 +70,15 @@ class PredictRequest(Settings):
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """.jsonl, .csv, .tsv or .parquet, or answers by id to .json; it appears when whole."""
+    """.jsonl, .csv, .tsv or .parquet, answers by id to .json, or trees to .conllu; it appears when whole."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
     """Keep finished parts next to --out while it is incomplete, and resume an interrupted run."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
+    conllu: bool = False
+    """Trees as CoNLL-U; --format conllu without a file is the same."""
     glue_submission: Annotated[str | None, Flag(metavar="TASK")] = None
     """Write a file for GLUE's test server into the folder --out: cola, sst2, mrpc, stsb, qqp, mnli-m, mnli-mm, qnli,
     rte, wnli or ax, with its unlabelled test set as --file."""
@@ -103,12 +98,19 @@ class PredictRequest(Settings):
         """Files to read; - is standard input."""
         return [*(text for text in self.texts if text == "-"), *self.file]
 
+    @property
+    def trees(self) -> bool:
+        """Whether trees are written as CoNLL-U."""
+        if self.out is not None:
+            return self.out.suffix.lower() == ENDING
+        return self.conllu or (self.format == "conllu" and not self.names)
+
     def check(self) -> None:
         if not (self.texts or self.file):
             raise UsageError("nothing to predict; give texts, - for standard input, or --file")
         if [*self.texts, *self.file].count("-") > 1:
             raise UsageError("standard input is read once; give - once")
-        if not self.names and (self.columns != Columns() or self.format is not None):
+        if not self.names and (self.columns != Columns() or self.format not in (None, "conllu")):
             raise UsageError("--text, --pair-column and --format are for files; leave them out")
         if self.pair_column is not None and self.text is None:
             raise UsageError("--pair-column goes with --text, the column of the first text")
@@ -118,7 +120,9 @@ class PredictRequest(Settings):
             self._check_submission(self.test)
             return
         check_outputs(self.out, overwrite=self.overwrite or self.resume, inputs=[self.model, *self.file])
-        check_row_file(self.out, also=(".json",))
+        check_row_file(self.out, also=(".json", ENDING))
+        if self.conllu and (self.as_json or not self.trees):
+            raise UsageError("--conllu prints trees; leave --json out, and end --out in .conllu")
 
     @property
     def test(self) -> GlueTestSet | None:
@@ -189,7 +193,7 @@ def predict(
             totals = _resumable(request, chosen, answering, examples, top=top, by_id=by_id)
         else:
             totals = ReadTotals()
-            with _writer(request.out, as_json=request.as_json, top=top, labels=labels, by_id=by_id) as (write, bar):
+            with _writer(request, top=top, labels=labels, by_id=by_id) as (write, bar):
                 for answer in _noting(answering(blocks(examples))):
                     totals.add(answer.found)
                     write(answer)
@@ -217,7 +221,7 @@ def _resumable(
 ) -> ReadTotals:
     """Write predictions to a file that can be resumed after a kill."""
     inputs = fingerprint(request.file)
-    if by_id or inputs is None:
+    if by_id or request.trees or inputs is None:
         raise UsageError("--resume is for lines of files that can be read again; name --out answers.jsonl and --file")
     settings = {**msgspec.to_builtins(chosen), "inputs": inputs, "columns": [request.text, request.pair_column]}
     settings |= {"format": request.format, "model": answering.model.fingerprint, "errors": skips_bad_rows()}
@@ -242,6 +246,7 @@ def _refuse_foreign(task: AnyTask, request: PredictRequest, beside: Mapping[str,
     if "pair" in foreign:
         foreign.insert(foreign.index("pair") + 1, "pair_column")
     shown = {"top": chosen.top, "probabilities": chosen.probabilities, "beams": chosen.beams}
+    shown["conllu"] = request.trees
     foreign += [name for name in shown if name not in task.shows]
     named = {**beside, "pair_column": request.pair_column, **shown}
     given = [name for name in dict.fromkeys(foreign) if named.get(name)]
@@ -262,10 +267,14 @@ def _understood(task: AnyTask) -> set[str]:
 
 @contextmanager
 def _writer(
-    out: Path | None, *, as_json: bool, top: int | None, labels: Sequence[str], by_id: bool = False
+    request: PredictRequest, *, top: int | None, labels: Sequence[str], by_id: bool = False
 ) -> Iterator[tuple[Callable[[ExamplePrediction], None], ProgressReporter | None]]:
     """What to do with each answer; a bar counts them where they go to a file."""
-    if out is not None and by_id:
+    out = request.out
+    if request.trees:
+        with conllu_writer(out) as written:
+            yield written
+    elif out is not None and by_id:
         answers: dict[str, str] = {}
         with ProgressReporter("questions") as bar:
             yield (lambda answer: _keep(answers, answer)), bar
@@ -273,7 +282,7 @@ def _writer(
     elif out is not None:
         with row_file(out) as write, ProgressReporter("texts") as bar:
             yield (lambda answer: write(*as_rows(answer, top))), bar
-    elif as_json:
+    elif request.as_json:
         # flush each line: the reader of the pipe need not wait for more
         yield (lambda answer: print(json_line(answer, top), flush=True)), None
     else:
@@ -354,43 +363,3 @@ def _summary(totals: ReadTotals, seconds: float, out: Path | None) -> None:
     _say(f"{texts} · {rate:,.1f} texts/s · {totals.tokens:,} tokens, {read}" + (f" · {out}" if out else ""))
     if totals.cut:
         _say(f"warning: {totals.unread}; leave out --truncate to read all")
-
-
-def write_for_server(
-    test: GlueTestSet,
-    predictor: TaskPredictor,
-    answering: BulkPredictor,
-    *,
-    file: str,
-    columns: Columns,
-    out: Path,
-    say: Callable[[str], None],
-) -> None:
-    """Predict a test set and write its file into `out`; report which files the server still lacks."""
-    config, model = predictor.head.config, str(answering.model.bundle.path)
-    if not predictor.task.of_glue:
-        raise UsageError(f"{model} {predictor.task.card.what}; GLUE's tasks are classification and regression")
-    check_labels(test, config.labels, numbers=predictor.task.label_kind(config) == "regression", model=model)
-    examples = read_test_rows(test, file, columns, say)
-
-    def answered() -> Iterator[tuple[str, str]]:
-        for block in answering(blocks(examples)):
-            for answer in block.answers:
-                record = answer.found.to_dict()
-                yield str(answer.example.id), prediction(test, record.get("label"), record.get("value"))
-
-    with saying_what_is_full(out):
-        out.mkdir(parents=True, exist_ok=True)
-    with ProgressReporter("rows") as bar:
-        rows = write_submission(out / test.file, _counted(answered(), bar))
-    missing = [name for name in FILES if not (out / name).is_file()]
-    way = f"still missing for the server: {', '.join(missing)}" if missing else f"all files are there: zip {out}/*.tsv"
-    print(f"{out / test.file}: {rows:,} predictions · {way}")
-
-
-def _counted(rows: Iterator[tuple[str, str]], bar: Callable[[int], None]) -> Iterator[tuple[str, str]]:
-    done = 0
-    while some := list(islice(rows, 256)):
-        done += len(some)
-        bar(done)
-        yield from some
