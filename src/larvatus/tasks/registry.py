@@ -27,6 +27,7 @@ from larvatus.tasks.classify.task import ClassifyTask
 from larvatus.tasks.embed.task import EmbedTask
 from larvatus.tasks.prompt.task import PromptTask
 from larvatus.tasks.rerank.task import RerankTask
+from larvatus.tasks.roles.task import RolesTask
 from larvatus.tasks.spans.task import SpansTask
 from larvatus.tasks.tag.task import TagTask
 from larvatus.tasks.task import Task
@@ -45,6 +46,7 @@ TASKS: Mapping[str, AnyTask] = {
         WriteTask(),
         EmbedTask(),
         RerankTask(),
+        RolesTask(),
     )
 }
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from larvatus.models.heads.head import HeadConfig
 from larvatus.models.heads.late_interaction import LateInteractionConfig
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.reranking import RerankingConfig
+from larvatus.models.heads.roles import RolesConfig
 from larvatus.models.heads.spans import SpansConfig
 from larvatus.models.heads.sparse import SparseConfig
 from larvatus.models.heads.tagging import TaggingConfig
@@ -28,6 +29,7 @@ HEAD_CONFIGS: tuple[type[HeadConfig], ...] = (
     TaggingConfig,
     QuestionAnsweringConfig,
     SpansConfig,
+    RolesConfig,
     TextToTextConfig,
     MultipleChoiceConfig,
     EmbeddingConfig,
