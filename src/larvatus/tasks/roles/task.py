@@ -8,7 +8,7 @@ is split into sentences and words first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from larvatus.core.errors import DataError
@@ -16,7 +16,7 @@ from larvatus.core.ranges import DropoutRate, Size, SizeOrNone
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.file_options import FileOptions, Paths
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.records import Dataset, Kind, Row
+from larvatus.data.labelled.records import Dataset, Kind, LabelledExample, Row
 from larvatus.data.labelled.tables import Columns, open_table
 from larvatus.data.labelled.texts import TextFormat
 from larvatus.models.bundle.directory import Bundle
@@ -115,6 +115,7 @@ class RolesTask(Task[FramedSentence, TextFrames, RolesOptions]):
     card = CardTerms("labels semantic roles: predicates, their rolesets and arguments", "token-classification", None)
     reads_words = True
     as_tuples = (("words", "frames"),)
+    line_formats = frozenset({".props"})
 
     def read_files(
         self, source: Paths, files: FileOptions, kind: Kind | None, problems: Problems | None
@@ -190,6 +191,10 @@ class RolesTask(Task[FramedSentence, TextFrames, RolesOptions]):
             answers.append(text.answer(labelled.frames[mine], coverage))
             place = mine.stop
         return answers
+
+    def lines(self, ending: str, example: LabelledExample, found: TextFrames) -> Iterable[str]:
+        """A prediction in columns of CoNLL-2005, for files that end in .props."""
+        return found.props().split("\n")
 
     def evaluate(self, bundle: Bundle, data: Dataset[FramedSentence], options: EvaluationOptions) -> RolesEvaluation:
         return evaluate_frames(bundle, data, options)
