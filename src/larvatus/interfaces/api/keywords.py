@@ -458,6 +458,9 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     teacher_vectors: str | Path | None
     vector_weight: float | None
     similarity_weight: float
+    decoder: Literal["crf", "viterbi", "spans"]
+    marked: bool
+    language: str
     group: str | None
     hold_out: bool
     watch: Callbacks

@@ -119,8 +119,6 @@ class RolesConfig(HeadConfig, path="roles: ", tag="roles"):
     """Senses of predicates: ``get.01``."""
     forms: Mapping[str, tuple[str, ...]]
     """Lemmas of the word forms that were predicates in training, in lower case."""
-    endings: tuple[tuple[str, str], ...] = ()
-    """Ending of a form and that of its lemma, most frequent first: for forms that training lacks."""
     decoder: RoleDecoder = "crf"
     """How arguments are found: BIO tags by a CRF or each by itself, or whole spans."""
     marked: bool = False

@@ -5,24 +5,27 @@
     lexicon.guess("morphed")           # "morph.01": of a lemma that training lacks
 
 Classes are compared within a lemma, not over all rolesets, because a form determines its lemma nearly always and
-senses of one lemma are what must be told apart. A form that was no predicate in training gets its lemma by the endings
-that training shows (-ies → -y), the first that gives a known lemma. Where none does, the roleset is the guessed lemma
-with sense 01, the commonest.
+senses of one lemma are what must be told apart. A form that was no predicate in training is made a lemma as the
+training forms with the longest common ending are (-ies → -y), if that gives a lemma that training has; otherwise as
+most of them are, and its roleset has the sense 01, the commonest.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from larvatus.models.heads.roles import RolesConfig
 from larvatus.tasks.roles.examples import FramedSentence
 
 FIRST_SENSE = "01"
-FEWEST = 2
-"""Letters that a form and its lemma begin with, for an ending to be learned from them."""
-MOST_ENDINGS = 200
+LONGEST_ENDING = 5
+"""Letters of the endings that forms are compared by."""
+MOST_CHANGES = 3
+"""Changes that are tried for an ending."""
+Change = tuple[int, str]
+"""How a form becomes its lemma: letters that its end loses, and what it gets instead."""
 
 
 def lemma_of(roleset: str) -> str:
@@ -43,18 +46,23 @@ def learned_forms(sentences: Iterable[FramedSentence]) -> dict[str, tuple[str, .
     }
 
 
-def learned_endings(forms: Mapping[str, Sequence[str]]) -> tuple[tuple[str, str], ...]:
-    """Endings of forms with those of their lemmas, most frequent first."""
-    counts: Counter[tuple[str, str]] = Counter()
+def changes_by_ending(forms: Mapping[str, Sequence[str]]) -> dict[str, tuple[Change, ...]]:
+    """How forms with each ending become their lemmas, most frequent changes first.
+
+    >>> changes_by_ending({"tries": ["try"], "cries": ["cry"]})["es"]
+    ((3, 'y'),)
+    """
+    counts: defaultdict[str, Counter[Change]] = defaultdict(Counter)
     for form, lemmas in forms.items():
-        for lemma in lemmas:
-            shared = next(
-                (n for n, (a, b) in enumerate(zip(form, lemma, strict=False)) if a != b), min(len(form), len(lemma))
-            )
-            if shared >= FEWEST:
-                counts[form[shared:], lemma[shared:]] += 1
-    order = sorted(counts, key=lambda pair: (-counts[pair], pair))
-    return tuple(pair for pair in order[:MOST_ENDINGS] if counts[pair] > 1)
+        for lemma in lemmas[:1]:
+            shared = next((n for n, (a, b) in enumerate(zip(form, lemma, strict=False)) if a != b), len(form))
+            shared = min(shared, len(lemma))
+            for size in range(min(LONGEST_ENDING, len(form)) + 1):
+                counts[form[len(form) - size :]][len(form) - shared, lemma[shared:]] += 1
+    return {
+        ending: tuple(sorted(changes, key=lambda change: (-changes[change], change))[:MOST_CHANGES])
+        for ending, changes in counts.items()
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +71,8 @@ class Lexicon:
 
     rolesets: tuple[str, ...]
     forms: Mapping[str, tuple[str, ...]]
-    endings: tuple[tuple[str, str], ...]
     of_lemma: Mapping[str, tuple[int, ...]]
+    changes: Mapping[str, tuple[Change, ...]]
 
     @classmethod
     def of(cls, config: RolesConfig) -> Lexicon:
@@ -72,7 +80,7 @@ class Lexicon:
         for number, roleset in enumerate(config.rolesets):
             of_lemma[lemma_of(roleset)].append(number)
         known = {lemma: tuple(numbers) for lemma, numbers in of_lemma.items()}
-        return cls(config.rolesets, config.forms, config.endings, known)
+        return cls(config.rolesets, config.forms, known, changes_by_ending(config.forms))
 
     def candidates(self, form: str) -> tuple[int, ...]:
         """Rolesets that the form may have; none where its lemma is unknown."""
@@ -83,19 +91,13 @@ class Lexicon:
         return tuple(number for lemma in lemmas for number in self.of_lemma.get(lemma, ()))
 
     def guess(self, form: str) -> str:
-        """A roleset for a form of which no lemma is known: by the longest ending that it has."""
+        """A roleset for a form of which no lemma is known."""
         lower = form.lower()
-        matching = [pair for pair in self.endings if self._matches(lower, pair[0])]
-        longest = max(matching, key=lambda pair: len(pair[0]), default=("", ""))  # of equals the most frequent
-        lemma = lower.removesuffix(longest[0]) + longest[1]
-        return f"{lemma}.{FIRST_SENSE}"
+        return f"{next(iter(self._lemmas(lower)), lower)}.{FIRST_SENSE}"
 
-    def _lemmas(self, form: str) -> Iterable[str]:
-        yield form
-        for ending, of_lemma in self.endings:
-            if self._matches(form, ending):
-                yield form.removesuffix(ending) + of_lemma
-
-    @staticmethod
-    def _matches(form: str, ending: str) -> bool:
-        return form.endswith(ending) and len(form) - len(ending) >= FEWEST
+    def _lemmas(self, form: str) -> Iterator[str]:
+        """Lemmas that the form may have, by its longest ending first."""
+        for size in range(min(LONGEST_ENDING, len(form) - 1), -1, -1):
+            for cut, added in self.changes.get(form[len(form) - size :], ()):
+                if cut < len(form):
+                    yield form[: len(form) - cut] + added

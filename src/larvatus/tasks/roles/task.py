@@ -37,7 +37,7 @@ from larvatus.tasks.roles.evaluation import (
 )
 from larvatus.tasks.roles.examples import FramedSentence
 from larvatus.tasks.roles.labelling import label_frames, roles_head
-from larvatus.tasks.roles.lexicon import learned_endings, learned_forms
+from larvatus.tasks.roles.lexicon import learned_forms
 from larvatus.tasks.roles.props import read_props
 from larvatus.tasks.roles.reader import has_frames, is_table, read_frames, table_sentences
 from larvatus.tasks.roles.results import TextFrames
@@ -82,12 +82,10 @@ def roles_config(train: Dataset[FramedSentence], options: RolesOptions) -> Roles
     check_word_pool(options.pool)
     if not train.labels():
         raise DataError(f"{train.source}: no predicate has an argument; give sentences with labelled arguments")
-    forms = learned_forms(train)
     return RolesConfig(
         labels=train.label_names(),
         rolesets=tuple(sorted({frame.roleset for example in train for frame in example.frames or ()})),
-        forms=forms,
-        endings=learned_endings(forms),
+        forms=learned_forms(train),
         decoder=options.decoder,
         marked=options.marked,
         reach=options.reach,
