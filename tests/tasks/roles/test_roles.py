@@ -254,6 +254,26 @@ def test_words_beyond_the_reach_of_a_predicate_are_not_scored(bundle):
     assert data.batch(np.array([0])).tokens.groups.tolist() == targets.sequences.tolist()
 
 
+@pytest.mark.parametrize("decoder", ["crf", "spans"])
+def test_predicates_in_portions_have_the_frames_of_all_at_once(bundle, decoder, monkeypatch):
+    config = config_of(decoder=decoder)
+    model = new_model(bundle, config)
+    words = [each.words for each in TRAIN.examples]
+    given = [[0, 2, 3] for _ in words]
+
+    def frames():
+        return label_frames(
+            model, bundle.tokenizer, words, scoring=ScoringOptions(), windows=WINDOWS, given=given
+        ).frames
+
+    whole = frames()
+    monkeypatch.setattr("larvatus.tasks.roles.labelling.ROWS", {"cpu": 25})
+    for before, after in zip(whole, frames(), strict=True):
+        assert [(f.predicate, f.roleset, f.arguments) for f in before] == [
+            (f.predicate, f.roleset, f.arguments) for f in after
+        ]
+
+
 def test_a_sentence_longer_than_a_window_has_the_arguments_of_any_window(tuned):
     """Windows are read apart, and predicates are scored with words of all of them."""
     words = ("ann saw bob and " * 20 + "bob pushed ann .").split()

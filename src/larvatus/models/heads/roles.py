@@ -98,6 +98,11 @@ class FrameIndex:
         begins_F = torch.repeat_interleave(begins, targets.frames, output_size=len(targets.predicates))
         return cls(targets.predicates + begins_F, targets.contexts + begins_F, targets.lengths, count=len(targets.tags))
 
+    def part(self, first: int, last: int, count: int) -> FrameIndex:
+        """Predicates first … last − 1, which have `count` rows."""
+        place = slice(first, last)
+        return FrameIndex(self.predicates[place], self.first[place], self.lengths[place], count)
+
     @property
     def frames_R(self) -> Tensor:
         """Predicate of each row."""
@@ -162,7 +167,7 @@ class RolesConfig(HeadConfig, path="roles: ", tag="roles"):
         return f"{len(self.labels):,} roles, {len(self.rolesets):,} rolesets, {how}, {read}"
 
     def same_labels(self, other: HeadConfig) -> bool:
-        return isinstance(other, RolesConfig) and self.labels == other.labels and self.rolesets == other.rolesets
+        return super().same_labels(other) and self.rolesets == getattr(other, "rolesets", ())
 
 
 class FrameRows(nn.Module):

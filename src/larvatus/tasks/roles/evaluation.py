@@ -93,12 +93,12 @@ class FrameScores:
             answers = {frame.predicate: frame for frame in frames}
             gold = {word: frame.arguments for word, frame in wanted.items()}
             given = compare_sentence(gold, {word: f.arguments for word, f in answers.items() if word in gold})
-            found = {word: frame for word, frame in answers.items() if frame.found}
-            with_found = compare_sentence(gold, {word: f.arguments for word, f in found.items()}, found=True)
-            right = len(found.keys() & gold.keys())
+            predicted = {word: frame for word, frame in answers.items() if frame.is_predicate}
+            whole = compare_sentence(gold, {word: f.arguments for word, f in predicted.items()}, invented=True)
+            right = len(predicted.keys() & gold.keys())
             row[GIVEN] = _three(given.total)
-            row[FOUND] = _three(with_found.total)
-            row[PREDICATES] = right, len(found) - right, len(gold) - right
+            row[FOUND] = _three(whole.total)
+            row[PREDICATES] = right, len(predicted) - right, len(gold) - right
             senses = [answers[word].roleset == f.roleset if word in answers else False for word, f in wanted.items()]
             row[SENSES:] = sum(senses), given.perfect, len(gold)
             counts.add(given)

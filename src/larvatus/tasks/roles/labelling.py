@@ -40,6 +40,8 @@ from larvatus.tasks.spans.decoding import decode_spans, find_candidates
 EVEN = 0.5
 """Probability that a word must reach to be a predicate, and a span to be an argument rather than none."""
 FORBIDDEN = -1e6
+ROWS = {"cpu": 1 << 14, "cuda": 1 << 18}
+"""Rows of predicates and words near them that are scored at a time, whatever the length of a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class LabelledFrame:
     """How sure each argument is: the probability of its least certain word, or of the span against none."""
 
     @property
-    def found(self) -> bool:
+    def is_predicate(self) -> bool:
         """Whether it is a predicate by the model, not only given."""
         return self.probability >= EVEN
 
@@ -184,8 +186,11 @@ class FrameLabeller:
             for sentence, words in zip(batch.sentences.tolist(), chosen, strict=True)
             for word in words
         ]
-        senses = self._senses(batch.h_WD, index, forms)
-        arguments = self._arguments(batch.h_WD, index)
+        senses, arguments = [], []
+        for first, last in runs(spots.lengths, ROWS.get(batch.h_WD.device.type, ROWS["cpu"])):
+            part = index.part(first, last, int(spots.lengths[first:last].sum()))
+            senses += self._senses(batch.h_WD, part, forms[first:last])
+            arguments += self._arguments(batch.h_WD, part)
         place = 0
         for sentence, words in zip(batch.sentences.tolist(), chosen, strict=True):
             several = []
@@ -271,10 +276,10 @@ def scored_arguments(
     frames_M = np.searchsorted(begins, first_M, side="right") - 1
     words_M = (begins[:-1] + place_F)[frames_M]
     verbs = np.array([role in (VERB, CONTINUED + VERB) for role in config.labels])
-    own = (first_M <= words_M) & (words_M <= last_M)
+    over_predicate = (first_M <= words_M) & (words_M <= last_M)
     scores_MK = scores_MK.copy()
     if verbs.any():  # a span over the predicate is V or nothing
-        scores_MK[:, 1:] += (own[:, None] & ~verbs) * np.float32(FORBIDDEN)
+        scores_MK[:, 1:] += (over_predicate[:, None] & ~verbs) * np.float32(FORBIDDEN)
     candidates = find_candidates(first_M, last_M + 1, scores_MK, temperature=1.0, floor=EVEN)
     kept = candidates.take(decode_spans(candidates, "flat", EVEN))
     arguments: list[Arguments] = [[] for _ in lengths_F]

@@ -96,8 +96,9 @@ class Lexicon:
         return f"{next(iter(self._lemmas(lower)), lower)}.{FIRST_SENSE}"
 
     def _lemmas(self, form: str) -> Iterator[str]:
-        """Lemmas that the form may have, by its longest ending first."""
+        """Lemmas that the form may have, by its longest ending first; at last the form itself."""
         for size in range(min(LONGEST_ENDING, len(form) - 1), -1, -1):
             for cut, added in self.changes.get(form[len(form) - size :], ()):
                 if cut < len(form):
                     yield form[: len(form) - cut] + added
+        yield form

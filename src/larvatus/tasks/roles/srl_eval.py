@@ -13,7 +13,7 @@ The rules, one predicate at a time:
 - Of two gold arguments from the same first to the same last word only the later could be found; arguments of one
   predicate share no word here, so there are none.
 - Arguments of a gold predicate that was not found are missed; those of a predicate that is none are not counted by the
-  script, which is given the predicates. `found` scores count them as excess (CoNLL-2012).
+  script, which is given the predicates. Scores with found predicates count them as excess.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ Arguments = Mapping[int, Sequence[RoleSpan]]
 """Arguments of each predicate of a sentence, by its word."""
 
 
-def compare_sentence(gold: Arguments, predicted: Arguments, *, found: bool = False) -> FrameCounts:
-    """Arguments of the predicates of a sentence; with `found`, those of predicates that are none are excess."""
+def compare_sentence(gold: Arguments, predicted: Arguments, *, invented: bool = False) -> FrameCounts:
+    """Arguments of the predicates of a sentence; with `invented`, those of predicates that are none are excess."""
     counts = FrameCounts()
     for predicate, arguments in gold.items():
         counts.add(compare_frames(arguments, predicted.get(predicate, ())))
-    if found:
+    if invented:
         for predicate in predicted.keys() - gold.keys():
             excess = compare_frames((), predicted[predicate])
             excess.frames = excess.perfect = 0

@@ -190,9 +190,9 @@ class RolesTask(Task[FramedSentence, TextFrames, RolesOptions]):
             place = mine.stop
         return answers
 
-    def lines(self, ending: str, example: LabelledExample, found: TextFrames) -> Iterable[str]:
+    def lines(self, ending: str, example: LabelledExample, prediction: TextFrames) -> Iterable[str]:
         """A prediction in columns of CoNLL-2005, for files that end in .props."""
-        return found.props().split("\n")
+        return prediction.props().split("\n")
 
     def evaluate(self, bundle: Bundle, data: Dataset[FramedSentence], options: EvaluationOptions) -> RolesEvaluation:
         return evaluate_frames(bundle, data, options)

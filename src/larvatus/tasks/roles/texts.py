@@ -65,7 +65,7 @@ class ReadText:
         shown, sentences = [], []
         for number, (labelled, words) in enumerate(zip(frames, self.words, strict=True)):
             wanted = None if self.given is None else set(self.given[number])
-            kept = [each for each in labelled if (each.found if wanted is None else each.predicate in wanted)]
+            kept = [each for each in labelled if (each.is_predicate if wanted is None else each.predicate in wanted)]
             shown += [self._frame(each, self.places[number]) for each in kept]
             in_words = tuple(Frame(each.predicate, each.roleset, each.arguments) for each in kept)
             sentences.append(FramedSentence(words, in_words, self.place, id=self.id))
