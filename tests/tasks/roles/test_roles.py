@@ -110,7 +110,9 @@ def test_the_loss_is_that_of_a_loop_over_words_and_predicates(bundle):
     assert float(loss.count) == head.size(data.batch(chosen)) == sum(len(each.words) for each in sentences) + pairs
 
 
-@pytest.mark.parametrize("options", [{"decoder": "crf"}, {"decoder": "spans"}, {"decoder": "viterbi", "marked": True}])
+@pytest.mark.parametrize(
+    "options", [{"decoder": "crf"}, {"decoder": "spans"}, {"decoder": "viterbi", "one_by_one": True}]
+)
 def test_microbatches_have_the_loss_of_the_whole_step(bundle, options):
     config = config_of(**options)
     model = new_model(bundle, config).double().requires_grad_(False)
@@ -159,7 +161,7 @@ def test_a_tiny_model_learns_predicates_senses_and_arguments(tuned):
     assert values["sense-accuracy"] == 1
 
 
-@pytest.mark.parametrize("options", [{"decoder": "spans"}, {"decoder": "viterbi", "marked": True}])
+@pytest.mark.parametrize("options", [{"decoder": "spans"}, ONE_BY_ONE])
 def test_other_decoders_learn_too(bundle, options):
     result = tune(bundle, RolesOptions(hidden=32, dropout=0.0, **options))
     assert result.scores.values["found-argument-f1"] > 0.9

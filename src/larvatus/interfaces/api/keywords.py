@@ -459,7 +459,7 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     vector_weight: float | None
     similarity_weight: float
     decoder: Literal["crf", "viterbi", "spans"]
-    marked: bool
+    one_by_one: bool
     language: str
     group: str | None
     hold_out: bool

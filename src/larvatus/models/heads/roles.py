@@ -6,7 +6,7 @@
 
 u_fw is what word w is to predicate f, so a sentence is encoded once for all its predicates. Arguments are read from
 these rows as BIO tags, each by itself (`viterbi`) or by a CRF (`crf`), or as spans that are scored whole (`spans`).
-With `marked`, the encoder reads the sentence once more for each predicate, with marks around it.
+With `one_by_one`, the encoder reads the sentence once more for each predicate, with marks around it.
 
 Scores are the negative log-likelihood of all three, added. N tokens, W words, F predicates (frames), R rows of u, one
 for each predicate and each word up to `reach` words from it, E sentences, S searched words, K tags or roles.
@@ -126,7 +126,7 @@ class RolesConfig(HeadConfig, path="roles: ", tag="roles"):
     """Lemmas of the word forms that were predicates in training, in lower case."""
     decoder: RoleDecoder = "crf"
     """How arguments are found: BIO tags by a CRF or each by itself, or whole spans."""
-    marked: bool = False
+    one_by_one: bool = False
     """Read the sentence once more for each predicate, with marks around it."""
     reach: Size = 128
     """Most words between a predicate and a word of its arguments."""
@@ -163,7 +163,7 @@ class RolesConfig(HeadConfig, path="roles: ", tag="roles"):
 
     def describe(self) -> str:
         how = {"crf": "BIO with a CRF", "viterbi": "BIO", "spans": f"spans up to {self.longest} words"}[self.decoder]
-        read = "each predicate by itself" if self.marked else "all predicates at once"
+        read = "each predicate by itself" if self.one_by_one else "all predicates at once"
         return f"{len(self.labels):,} roles, {len(self.rolesets):,} rolesets, {how}, {read}"
 
     def same_labels(self, other: HeadConfig) -> bool:

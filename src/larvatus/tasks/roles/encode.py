@@ -3,9 +3,9 @@
     data = encode_frames(tokenizer, sentences, config, windows)           # training examples with their targets
     read = encode_sentences(tokenizer, words, windows)                    # words alone, to be searched for predicates
 
-A sentence is read with single spaces between its words. With `marked` it is read again for each predicate, which has a
-mark before and after it; no word of the sentence is a mark, so they are counted as no words. Words are numbered within
-the sentence over all these readings. A predicate is scored with the words up to `reach` words from it.
+A sentence is read with single spaces between its words. With `one_by_one` it is read again for each predicate, which
+has a mark before and after it that is counted as no word. Words are numbered within the sentence over all these
+readings. A predicate is scored with the words up to `reach` words from it.
 E sentences, F predicates, R rows: a predicate with a word near it.
 """
 
@@ -120,10 +120,9 @@ class FrameSpots:
     def index(self, words: Ints, device: torch.device) -> FrameIndex:
         """The predicates of a batch in which the sentences have so many words."""
         begins = np.repeat(edges(words)[:-1], self.counts)
-        arrays = (
-            torch.from_numpy(a).to(device) for a in (self.predicates + begins, self.contexts + begins, self.lengths)
-        )
-        return FrameIndex(*arrays, count=int(self.lengths.sum()))
+        arrays = (self.predicates + begins, self.contexts + begins, self.lengths)
+        predicates, first, lengths = (torch.from_numpy(array).to(device) for array in arrays)
+        return FrameIndex(predicates, first, lengths, count=int(self.lengths.sum()))
 
 
 def frame_spots(
@@ -200,9 +199,9 @@ def encode_frames(
     size = read.words_read
     kept = [[frame for frame in e.frames or () if frame.predicate < n] for e, n in zip(examples, size, strict=True)]
     predicates = [[frame.predicate for frame in frames] for frames in kept]
-    if config.marked:
+    if config.one_by_one:
         read = encode_sentences(tokenizer, words, windows, marks=predicates)
-    spots = frame_spots(predicates, size, reach=config.reach, marked=config.marked)
+    spots = frame_spots(predicates, size, reach=config.reach, marked=config.one_by_one)
     sequences, all_words = read.counts(np.arange(len(examples)))
     lexicon = Lexicon.of(config)
     numbers = {roleset: number for number, roleset in enumerate(config.rolesets)}

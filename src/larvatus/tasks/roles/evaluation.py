@@ -194,7 +194,7 @@ class FrameValidation:
 
     def read_once(self, model: Network, scoring: ScoringOptions) -> FrameValidation:
         """The encoder's outputs are kept, unless it reads sentences again for predicates that are found."""
-        if roles_head(model).config.marked:
+        if roles_head(model).config.one_by_one:
             return self
         return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
 

@@ -103,9 +103,9 @@ def label_frames(
             if given is not None:
                 wanted |= {word for word in given[sentence] if word < len(p_W)}
             predicates[sentence], sure[sentence] = tuple(sorted(wanted)), p_W
-        if not head.config.marked:
+        if not head.config.one_by_one:
             labeller.label(batch, predicates, frames)
-    if head.config.marked:
+    if head.config.one_by_one:
         again = encode_sentences(tokenizer, sentences, windows, marks=predicates, plain=False)
         for batch in word_batches(model, again, scoring):
             labeller.label(batch, predicates, frames)
@@ -149,7 +149,7 @@ def word_batches(
                 states = head.states(model.encoder, batch.tokens, limit=int(given.lengths.max()))
                 x = head.features(states, batch)
             h_WD = head.trunk(x)
-        yield WordBatch(chosen, read.readings[chosen], read.counts(chosen)[1], h_WD)
+        yield WordBatch(chosen, read.readings[chosen], read.counts(chosen)[1], h_WD.float())
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ class FrameLabeller:
         config = self.head.config
         chosen = [predicates[sentence] for sentence in batch.sentences.tolist()]
         size = batch.words // batch.readings
-        spots = frame_spots(chosen, size, reach=config.reach, marked=config.marked, plain=False)
+        spots = frame_spots(chosen, size, reach=config.reach, marked=config.one_by_one, plain=False)
         if not len(spots.predicates):
             return
         index = spots.index(batch.words, batch.h_WD.device)

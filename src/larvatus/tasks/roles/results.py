@@ -79,7 +79,7 @@ class TextFrames(Tabular):
         """A row for each argument; one without a role for a predicate that has none, and for a text without any."""
         rows = []
         for frame in self.frames:
-            start = {"text": self.text, "predicate": frame.predicate.text, "roleset": frame.roleset}
+            start: dict[str, Any] = {"text": self.text, "predicate": frame.predicate.text, "roleset": frame.roleset}
             start["predicate_start"] = frame.predicate.start
             arguments = [dataclasses.asdict(argument) for argument in frame.arguments]
             for argument in arguments or [dict.fromkeys(_COLUMNS)]:

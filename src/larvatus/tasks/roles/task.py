@@ -56,7 +56,7 @@ class RolesOptions(Settings):
 
     decoder: RoleDecoder = "crf"
     """How arguments are found: BIO tags by a crf or each by itself (viterbi), or whole spans."""
-    marked: bool = False
+    one_by_one: bool = False
     """Read a sentence once more for each predicate, which is marked."""
     reach: Size = 128
     """Most words between a predicate and a word of its arguments."""
@@ -87,7 +87,7 @@ def roles_config(train: Dataset[FramedSentence], options: RolesOptions) -> Roles
         rolesets=tuple(sorted({frame.roleset for example in train for frame in example.frames or ()})),
         forms=learned_forms(train),
         decoder=options.decoder,
-        marked=options.marked,
+        one_by_one=options.one_by_one,
         reach=options.reach,
         longest=options.longest or natural_longest(train),
         hidden=options.hidden,
