@@ -40,6 +40,7 @@ from tests.tiny import make_tokenizer, save_model
 
 TRAIN = made_frames()
 PLAIN_COLUMNS = Columns()
+ONE_BY_ONE = {"decoder": "viterbi", "one_by_one": True}
 WINDOWS = WindowOptions(limit=32, truncate=False, overlap=None)
 
 
@@ -110,9 +111,7 @@ def test_the_loss_is_that_of_a_loop_over_words_and_predicates(bundle):
     assert float(loss.count) == head.size(data.batch(chosen)) == sum(len(each.words) for each in sentences) + pairs
 
 
-@pytest.mark.parametrize(
-    "options", [{"decoder": "crf"}, {"decoder": "spans"}, {"decoder": "viterbi", "one_by_one": True}]
-)
+@pytest.mark.parametrize("options", [{"decoder": "crf"}, {"decoder": "spans"}, ONE_BY_ONE])
 def test_microbatches_have_the_loss_of_the_whole_step(bundle, options):
     config = config_of(**options)
     model = new_model(bundle, config).double().requires_grad_(False)
@@ -127,6 +126,18 @@ def test_microbatches_have_the_loss_of_the_whole_step(bundle, options):
     joined = TrainingBatch.join(parts)
     for name, array in vars(whole.targets[FrameTargets]).items():
         assert np.array_equal(array, getattr(joined.targets[FrameTargets], name)), name
+
+
+@pytest.mark.parametrize("options", [{"decoder": "crf"}, {"decoder": "spans"}, ONE_BY_ONE])
+def test_sentences_without_predicates_are_trained_and_scored(bundle, options):
+    bare = FramedSentence(("ann", "and", "bob"), (), Place("bare.jsonl", 1))
+    train, dev = Dataset((*TRAIN.examples[:3], bare), "train.jsonl"), Dataset((bare,), "bare.jsonl")
+    chosen = RolesOptions(hidden=8, dropout=0.0, **options)
+    config = TrainConfig(epochs=1, batch=1, rate=1e-3, evaluations=1)
+    result = finetune("roles", bundle, train, dev, FineTuneArguments(config=config, options=chosen))
+    assert result.scores.values["argument-f1"] == 0
+    evaluated = TASKS["roles"].evaluate(result.bundle, dev, EvaluationOptions(samples=5))
+    assert evaluated.counts.frames == 0
 
 
 def test_gold_spans_are_those_of_the_tags():
@@ -155,6 +166,7 @@ def tuned(bundle) -> FineTuneResult:
 
 def test_a_tiny_model_learns_predicates_senses_and_arguments(tuned):
     values = tuned.scores.values
+    assert tuned.scores.validation_loss < 0.2
     assert values["argument-f1"] > 0.95
     assert values["found-argument-f1"] > 0.95
     assert values["predicate-f1"] > 0.95

@@ -216,11 +216,13 @@ def encode_frames(
             first = frame.predicate - min(frame.predicate, config.reach)
             names = _frame_tags(frame, first, int(spots.lengths[place]), config)
             tags.append([ids[name] for name in names])
-            total += len(frame.arguments)
-            lost += len(frame.arguments) - sum(name.startswith("B-") for name in names)
+            known = sum(argument.role in config.labels for argument in frame.arguments)
+            total += known
+            lost += known - sum(name.startswith("B-") for name in names)
             place += 1
     is_predicate = np.zeros(int(size.sum()), np.int64)
-    is_predicate[np.repeat(edges(size)[:-1], spots.counts) + [word for chosen in predicates for word in chosen]] = 1
+    flat = np.array([word for chosen in predicates for word in chosen], np.int64)
+    is_predicate[np.repeat(edges(size)[:-1], spots.counts) + flat] = 1
     targets = FrameTargets(
         sequences=sequences,
         words=all_words,

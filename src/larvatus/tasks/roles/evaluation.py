@@ -18,13 +18,16 @@ sentences.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from larvatus.core.arrays import Doubles
+from larvatus.core.batch import runs
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart
 from larvatus.data.labelled.records import Dataset
@@ -33,6 +36,7 @@ from larvatus.metrics.classification import F1, divide
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.roles import RolesConfig
 from larvatus.models.network import Network
+from larvatus.models.nn.device import on_device
 from larvatus.tasks.encoding.unknown import UnknownLabels
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import (
@@ -50,7 +54,7 @@ from larvatus.tasks.roles.examples import FramedSentence
 from larvatus.tasks.roles.labelling import LabelledFrame, label_frames, roles_head
 from larvatus.tasks.roles.lexicon import lemma_of
 from larvatus.tasks.roles.srl_eval import FrameCounts, RoleCount, compare_sentence
-from larvatus.tasks.scoring import ScoringOptions
+from larvatus.tasks.scoring import ScoringOptions, loss_of
 from larvatus.tasks.validation import Calibration, Scores
 
 METRICS = (
@@ -186,7 +190,26 @@ class FrameValidation:
             given=gold_predicates(examples),
             features=self.features,
         )
-        return Scores(metric=self.metric, values=FrameScores.of(examples, labelled.frames).values())
+        values = FrameScores.of(examples, labelled.frames).values()
+        return Scores(metric=self.metric, values=values, validation_loss=self._loss(model, scoring))
+
+    @torch.inference_mode()
+    def _loss(self, model: Network, scoring: ScoringOptions) -> float:
+        """Mean loss as in training, of the roles and rolesets that the model knows."""
+        head, tokens = roles_head(model), self.data.read.tokens
+        model.eval()
+        order = np.argsort(tokens, kind="stable")
+        total = count = 0.0
+        for first, last in runs(tokens[order], scoring.budget):
+            given = self.data.batch(order[first:last])
+            batch = on_device(given, scoring.device)
+            with scoring.autocast():
+                if self.features is not None:
+                    loss = head(self.features.of(order[first:last]), batch)
+                else:
+                    loss = loss_of(model, batch, head, limit=int(given.tokens.lengths.max()))
+            total, count = total + float(loss.total), count + float(loss.count)
+        return total / count if count else math.nan
 
     def calibration(self, model: Network, scoring: ScoringOptions) -> Calibration:
         """None: arguments are chosen together, and have no probability that a temperature would correct."""
