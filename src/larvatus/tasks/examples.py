@@ -18,7 +18,7 @@ from larvatus.data.labelled.problems import SKIP, Errors, Problems, count_noun, 
 from larvatus.data.labelled.records import Dataset, Kind
 from larvatus.data.labelled.split import with_groups
 from larvatus.data.labelled.tables import open_table
-from larvatus.data.labelled.tagged import guess_task
+from larvatus.data.labelled.tagged import format_of, guess_task
 from larvatus.tasks.registry import TaskName, get_task, task_of_table
 
 
@@ -88,7 +88,7 @@ def read_with_problems(
 def task_of_file(name: str) -> str:
     """The task that a file looks to be of. What is no plain file can be read once only: it is not looked into."""
     task: str = guess_task(name)
-    if task != "classify" or not Path(name).is_file():
+    if (task != "classify" and format_of(name) not in ("jsonl", "parquet")) or not Path(name).is_file():
         return task
     table = open_table(name, problems=Problems())
     known = task_of_table(table.columns, table.sample)

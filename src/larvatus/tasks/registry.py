@@ -28,6 +28,7 @@ from larvatus.tasks.embed.task import EmbedTask
 from larvatus.tasks.parse.task import ParseTask
 from larvatus.tasks.prompt.task import PromptTask
 from larvatus.tasks.rerank.task import RerankTask
+from larvatus.tasks.roles.task import RolesTask
 from larvatus.tasks.spans.task import SpansTask
 from larvatus.tasks.tag.task import TagTask
 from larvatus.tasks.task import Task
@@ -47,6 +48,7 @@ TASKS: Mapping[str, AnyTask] = {
         WriteTask(),
         EmbedTask(),
         RerankTask(),
+        RolesTask(),
     )
 }
 if TYPE_CHECKING:

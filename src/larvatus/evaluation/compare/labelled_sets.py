@@ -10,7 +10,8 @@
 
 The test set is scored, or the validation examples if there is none. If there is a single file, a random tenth of its
 examples is held out for validation, the same for every model. Baselines learn from the training examples and are scored
-on the same examples as the model: the majority label, the most frequent tag of each word form, phrase lookup.
+on the same examples as the model: the majority label, the most frequent tag of each word form, phrase lookup, roles by
+word form and place.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from larvatus.data.text.tag_schemes import read_entities
 from larvatus.metrics.entities import entity_f1
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import TASKS, get_task, parse_file_options
+from larvatus.tasks.roles.baseline import surface_argument_f1
 from larvatus.tasks.trainer.run import sample_share
 from larvatus.tasks.trainer.save import contents_hash
 
@@ -328,4 +330,5 @@ _BASELINES: dict[tuple[str, str], Callable[[LabelledSet], dict[str, float]]] = {
     ("tags", "accuracy"): word_form_accuracy,
     ("tags", "entity-f1"): entity_lookup_f1,
     ("spans", "span-f1"): span_lookup_f1,
+    ("spans", "argument-f1"): lambda data: {"surface": surface_argument_f1(data.train, data.scored)},
 }

@@ -465,6 +465,9 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     teacher_vectors: str | Path | None
     vector_weight: float | None
     similarity_weight: float
+    decoder: Literal["crf", "viterbi", "spans"]
+    one_by_one: bool
+    language: str
     group: str | None
     hold_out: bool
     watch: Callbacks

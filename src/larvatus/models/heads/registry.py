@@ -17,6 +17,7 @@ from larvatus.models.heads.late_interaction import LateInteractionConfig
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.parsing import ParsingConfig
 from larvatus.models.heads.reranking import RerankingConfig
+from larvatus.models.heads.roles import RolesConfig
 from larvatus.models.heads.spans import SpansConfig
 from larvatus.models.heads.sparse import SparseConfig
 from larvatus.models.heads.tagging import TaggingConfig
@@ -30,6 +31,7 @@ HEAD_CONFIGS: tuple[type[HeadConfig], ...] = (
     QuestionAnsweringConfig,
     SpansConfig,
     ParsingConfig,
+    RolesConfig,
     TextToTextConfig,
     MultipleChoiceConfig,
     EmbeddingConfig,

@@ -1,0 +1,1 @@
+"""Semantic roles: predicates, their senses and their arguments (PropBank)."""
