@@ -49,6 +49,10 @@ class Piece(NamedTuple):
     style: str = ""
 
 
+NEW_LINE = Piece("", "new line")
+"""The end of a line, before another task's."""
+
+
 class Prediction(Protocol):
     """A prediction of any task."""
 

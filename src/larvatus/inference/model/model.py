@@ -6,9 +6,10 @@ model.fill("The appeal was [MASK].")[0].token
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack, overload
 
 from larvatus.core.tabular import ResultList
 from larvatus.core.text_inputs import checked_inputs, checked_texts
@@ -36,6 +37,7 @@ from larvatus.tasks.predict import Input, InputPlace, PredictOptions, TaskPredic
 from larvatus.tasks.prompt.pattern import NULL, LabelWords
 from larvatus.tasks.prompt.prompted import prompt_config
 from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS, score_prompt, with_demonstrations
+from larvatus.tasks.registry import with_task
 from larvatus.tasks.rerank.results import RankedPassage
 from larvatus.tasks.results import Classified, Prediction
 from larvatus.tasks.scoring import ScoringOptions
@@ -195,8 +197,9 @@ class Model(EncoderModel):
         batch_tokens: int = 0,
         top: int = 1,
         beams: int | None = None,
+        task: str | None = None,
     ) -> Prediction | ResultList[Prediction]:
-        """Predictions of a fine-tuned head.
+        """Predictions of a fine-tuned head, or of several in one pass of the encoder.
 
         Args:
             texts: One input, or an iterable of several. An input is a text; a tuple is one input, too: a pair of texts
@@ -210,6 +213,8 @@ class Model(EncoderModel):
             batch_tokens: Tokens of a batch; 0 for what suits the device.
             top: Answers to a question, most likely first.
             beams: Beam size of a model that writes; greedy by default.
+            task: Task to predict, of a model that has several; all by default, whose results are taken by name:
+                `model.predict(text)["tag"]`.
 
         Returns:
             One answer for one input, a list for several. `.coverage` reports how much was read.
@@ -221,12 +226,34 @@ class Model(EncoderModel):
             2
         """
         options = PredictOptions(
-            merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens, top=top, beams=beams
+            merge=merge,
+            truncate=truncate,
+            overlap=overlap,
+            length=length,
+            tokens=batch_tokens,
+            top=top,
+            beams=beams,
+            task=task,
         )
         predictor = TaskPredictor(self.bundle, options, self.device)
         inputs, single = checked_inputs(texts)
         predictions = list(predictor.predict(inputs))
         return predictions[0] if single else ResultList(predictions)
+
+    def for_task(self, name: str) -> Self:
+        """A model with only the head of one of its tasks, over the same weights.
+
+        Args:
+            name: A task that it was fine-tuned for, such as `tag`.
+
+        Example:
+            >>> classifier.for_task("classify").predict("good").label in ("pos", "neg")
+            True
+        """
+        view = copy.copy(self)
+        view.bundle, view.origin = with_task(self.bundle, name), None
+        view.network = view.bundle.network
+        return view
 
     def rerank(
         self,

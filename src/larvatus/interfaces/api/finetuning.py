@@ -24,6 +24,7 @@ from larvatus.data.labelled.in_memory import Examples, are_files
 from larvatus.data.labelled.problems import Errors, Problems, Report
 from larvatus.data.labelled.tables import path_strings
 from larvatus.inference.model import Model, load
+from larvatus.interfaces.api.joined_tasks import FirstExamples, Others, join_tasks
 from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
 from larvatus.interfaces.settings import loaded_model
 from larvatus.models.bundle.directory import Bundle, load_bundle
@@ -49,6 +50,7 @@ def finetune(
     *,
     train: Examples,
     dev: Examples | None = None,
+    others: Others | None = None,
     out: str | Path | None = None,
     errors: Errors = "refuse",
     quiet: bool = False,
@@ -64,6 +66,9 @@ def finetune(
             of columns, a list of rows or of pairs (a text and its label; words and their tags), or what
             `larvatus.data.labelled` has read.
         dev: The same, held out; without it a tenth of the examples is held out at random.
+        others: Other tasks that are trained with this one on the same encoder: `{"classify": "topics.csv"}`. Each has
+            examples as in `train`, None for those of `train`, or a mapping of `train`, `dev`, `weight` (of its loss)
+            and settings of the task.
         out: Folder for the model, with its card and `metrics.jsonl`; the run can then be resumed.
         errors: What to do about rows that cannot be used, such as those without text or label: `refuse` names them
             all in one error, `skip` leaves them out and reports how many.
@@ -90,6 +95,8 @@ def finetune(
     request, others = _split_request({"device": str(loaded.device), **settings}, errors)
     job = parse_arguments(task, others)
     order = prepare_finetuning(task, loaded.bundle, request, train=train, dev=dev, out=Path(out or ""))
+    if others:
+        order, job = join_tasks(order, job, others, FirstExamples(train=train, dev=dev, errors=errors))
     reporter = Reporter.on_stream(quiet=quiet or followed or not launch().main)
     with FineTuneProgress(reporter, None if out is None else Path(out)) as show:
         for part in (order.train, order.dev):

@@ -62,7 +62,7 @@ from larvatus.tasks.predict import (
     write_prediction_lines,
 )
 from larvatus.tasks.registry import TASKS, AnyTask
-from larvatus.tasks.results import Prediction, best
+from larvatus.tasks.results import NEW_LINE, Prediction, best
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -321,6 +321,9 @@ def shown(prediction: Prediction, *, top: int | None = None, width: int = 0) -> 
     """A line for people: a class and its text, entities in brackets, or word/TAG."""
     line = Text()
     for piece in prediction.pieces(top=top, width=width):
+        if piece == NEW_LINE:
+            line.append("\n")
+            continue
         style = " ".join(
             _colour(word.removeprefix("label:")) if word.startswith("label:") else word for word in _styles(piece.style)
         )
