@@ -49,10 +49,6 @@ class Piece(NamedTuple):
     style: str = ""
 
 
-NEW_LINE = Piece("", "new line")
-"""The end of a line, before another task's."""
-
-
 class Prediction(Protocol):
     """A prediction of any task."""
 

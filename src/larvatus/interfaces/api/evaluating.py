@@ -162,8 +162,8 @@ def evaluate(
 
     Returns:
         The evaluation: `.metrics["accuracy"].value`, `.low`, `.high`; printed, and in a notebook, it is a table. With
-            `against` the comparison, with `corpus` scores of text, with `glue` a list of scores. Of a model of several
-            tasks, a list of scores, each with its task as `.name`; `data` is then for all, or a mapping by task.
+            `against` the comparison, with `corpus` scores of text, with `glue` a list of scores; of a model of several
+            tasks too, each with its `.name` (`data` is for all, or a mapping by task).
 
     Example:
         >>> accuracy = evaluate(classifier, data=[("good", "pos"), ("bad", "neg")], samples=50).metrics["accuracy"]
@@ -191,10 +191,7 @@ def evaluate(
     bundle = sentence_bundle(loaded.bundle)
     source = LabelledSource(data, columns, errors=errors)
     each = score_tasks(bundle, source, chosen.options(device), against=other, task=task)
-    if task is None and len(tasks_of(bundle)) > 1:
-        return each
-    (scores,) = each
-    return scores.comparison if scores.comparison is not None else scores.evaluation
+    return each if task is None and len(tasks_of(bundle)) > 1 else each[0].comparison or each[0].evaluation
 
 
 @dataclass(frozen=True)

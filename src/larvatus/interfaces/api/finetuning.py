@@ -66,9 +66,8 @@ def finetune(
             of columns, a list of rows or of pairs (a text and its label; words and their tags), or what
             `larvatus.data.labelled` has read.
         dev: The same, held out; without it a tenth of the examples is held out at random.
-        others: Other tasks that are trained with this one on the same encoder: `{"classify": "topics.csv"}`. Each has
-            examples as in `train`, None for those of `train`, or a mapping of `train`, `dev`, `weight` (of its loss)
-            and settings of the task.
+        others: Other tasks to train on the same encoder, each with examples as in `train`, None for those of `train`,
+            or a mapping of `train`, `dev`, `weight` (of its loss) and settings: `{"classify": "topics.csv"}`.
         out: Folder for the model, with its card and `metrics.jsonl`; the run can then be resumed.
         errors: What to do about rows that cannot be used, such as those without text or label: `refuse` names them
             all in one error, `skip` leaves them out and reports how many.
@@ -92,16 +91,14 @@ def finetune(
     get_task(task)
     loaded = loaded_model(model, settings.get("device", "auto"))
     followed = "watch" in settings  # by the caller, who shows and keeps what happens
-    request, others = _split_request({"device": str(loaded.device), **settings}, errors)
-    job = parse_arguments(task, others)
+    request, given = _split_request({"device": str(loaded.device), **settings}, errors)
+    job = parse_arguments(task, given)
     order = prepare_finetuning(task, loaded.bundle, request, train=train, dev=dev, out=Path(out or ""))
-    if others:
-        order, job = join_tasks(order, job, others, FirstExamples(train=train, dev=dev, errors=errors))
+    order, job = join_tasks(order, job, others or {}, FirstExamples(train=train, dev=dev, errors=errors))
     reporter = Reporter.on_stream(quiet=quiet or followed or not launch().main)
     with FineTuneProgress(reporter, None if out is None else Path(out)) as show:
-        for part in (order.train, order.dev):
-            if part is not None:
-                show.say(part.describe())
+        for part in filter(None, (order.train, order.dev)):
+            show.say(part.describe())
         job = job if followed else dataclasses.replace(job, callbacks=show.callbacks)
         if out is not None:
             tuned = run_finetuning(order, job, show.point)

@@ -38,7 +38,9 @@ class FirstExamples:
 def join_tasks(
     run: FineTuneRun, args: FineTuneArguments, others: Others, first: FirstExamples
 ) -> tuple[FineTuneRun, FineTuneArguments]:
-    """The run and arguments of a first task with others on the same encoder."""
+    """The run and arguments of a first task with others on the same encoder, if there are others."""
+    if not others:
+        return run, args
     names = "+".join([run.task, *others])
     get_task(names)  # refuses tasks that cannot be trained together
     if run.curve:
@@ -48,17 +50,17 @@ def join_tasks(
     weights: dict[str, object] = {}
     for name, given in others.items():
         settings = dict(given) if isinstance(given, Mapping) and "train" in given else {"train": given}
-        own: Examples | None = settings.pop("train")
+        examples: Examples | None = settings.pop("train")
         held_out: Examples | None = settings.pop("dev", None)
-        if own is None and held_out is not None:
+        if examples is None and held_out is not None:
             raise UsageError(f"{name} reads the examples of {run.task}; name its own: --with {name}=FILE")
         if "weight" in settings:
             weights[name] = settings.pop("weight")
         columns, rest = split_columns(settings)
         options[name] = parse_options(name, rest)
         reading = parse_file_options(name, columns)
-        train[name] = read_examples(name, first.train if own is None else own, reading, errors=first.errors)
-        if (held_out := first.dev if own is None else held_out) is not None:
+        train[name] = read_examples(name, first.train if examples is None else examples, reading, errors=first.errors)
+        if (held_out := first.dev if examples is None else held_out) is not None:
             dev[name] = read_examples(name, held_out, reading, kind=train[name].kind, errors=first.errors)
         how[name] = {"columns": columns, "by": None}
     joined = dataclasses.replace(

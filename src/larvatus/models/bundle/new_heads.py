@@ -48,8 +48,8 @@ def attach_head(bundle: Bundle, *configs: HeadConfig, seed: int) -> tuple[Bundle
     initialise(head, seed=seed, std=architecture.model.init)
     state, taken = head.state_dict(), dict[str, Tensor]()
     for config in configs:
-        own = tuple(f"objectives.{tag(objective)}." for objective in (config, *config.objectives))
-        wanted = {name: tensor for name, tensor in state.items() if name.startswith(own)}
+        prefixes = tuple(f"objectives.{tag(objective)}." for objective in (config, *config.objectives))
+        wanted = {name: tensor for name, tensor in state.items() if name.startswith(prefixes)}
         known = _known(bundle, config, wanted)
         taken |= {name: old for name, old in known.items() if old.shape == wanted[name].shape}
     head.load_state_dict(taken, strict=False)

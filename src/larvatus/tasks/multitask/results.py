@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from larvatus.core.tabular import Tabular
-from larvatus.tasks.results import NEW_LINE, Coverage, Piece, Prediction
+from larvatus.tasks.results import Coverage, Piece, Prediction
+
+NEW_LINE = Piece("", "new line")
+"""The end of a line, before another task's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,7 @@ class TaskPredictions(Tabular):
     @property
     def coverage(self) -> Coverage:
         """How much the task that read least has read."""
-        return min((found.coverage for found in self.by_task.values()), key=lambda coverage: coverage.share)
+        return min((each.coverage for each in self.by_task.values()), key=lambda coverage: coverage.share)
 
     def to_dict(self) -> dict[str, Any]:
         return {task: prediction.to_dict() for task, prediction in self.by_task.items()}

@@ -113,8 +113,8 @@ class MultiTask(Task[Any, TaskPredictions, MultiTaskOptions]):
         self._check_metric(args)
         data: dict[str, TaskData] = {}
         for name, task in self.tasks.items():
-            own = OneTaskArguments(args, name)
-            data[name] = task.prepare(bundle, parts_of(train)[name], parts_of(dev).get(name), own)
+            one_args = OneTaskArguments(args, name)
+            data[name] = task.prepare(bundle, parts_of(train)[name], parts_of(dev).get(name), one_args)
         heads = {
             name: msgspec.structs.replace(part.head, weight=OneTaskArguments(args, name).weight)
             for name, part in data.items()
@@ -178,9 +178,9 @@ class MultiTask(Task[Any, TaskPredictions, MultiTaskOptions]):
                 chosen = [number for number, example in enumerate(block) if name in example.by_task]
                 shared = replace(views[name], network=views[name].network.view(encoder=encoder))
                 inputs = [block[number].by_task[name] for number in chosen]
-                for number, found in zip(chosen, task.predict(shared, inputs, options, scoring), strict=True):
-                    by_task[number][name] = found
-            predictions += [TaskPredictions(by_task=found) for found in by_task]
+                for number, prediction in zip(chosen, task.predict(shared, inputs, options, scoring), strict=True):
+                    by_task[number][name] = prediction
+            predictions += [TaskPredictions(by_task=each) for each in by_task]
         return predictions
 
     # ---- evaluation

@@ -162,8 +162,8 @@ def _of_tasks(whole: FineTuneResult, batches: TaskBatches, args: FineTuneArgumen
     objectives = tuple(config for part in by_task.values() for config in part.bundle.objectives)
     scores = whole.scores
     if scores is not None:  # with thresholds
-        own = {name: part.scores for name, part in by_task.items() if part.scores is not None}
-        scores = msgspec.structs.replace(scores, values=joined_values(own))
+        each = {name: part.scores for name, part in by_task.items() if part.scores is not None}
+        scores = msgspec.structs.replace(scores, values=joined_values(each))
     return dataclasses.replace(
         whole, bundle=dataclasses.replace(whole.bundle, objectives=objectives), scores=scores, by_task=by_task
     )
@@ -277,8 +277,8 @@ def _describe_head(tuned: Bundle, bundle: Bundle, reused: tuple[str, ...]) -> st
         return f"head: {shape}; the model's own {head.begins_as} head"
     if not weights:
         return f"head: {shape}"
-    own = tuple(f"objectives.{tag(config)}." for config in tuned.objectives)
-    parts = sorted({name.split(".")[2] for name in reused if name.startswith(own)})
+    prefixes = tuple(f"objectives.{tag(config)}." for config in tuned.objectives)
+    parts = sorted({name.split(".")[2] for name in reused if name.startswith(prefixes)})
     if "classifier" in parts:
         return f"head: {shape}; the model's own, which has the same labels"
     old = [config for config in bundle.objectives if isinstance(config, HeadConfig)]

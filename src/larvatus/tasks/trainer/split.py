@@ -42,13 +42,13 @@ def _split_each(train: TaskDatasets, dev: Dataset[Any] | None, args: FineTuneArg
     for task, part in train.parts.items():
         before = None if task in given or not args.hold_out else _held_out_before(part, split)
         if before is not None:
-            one: Split = same_places(part, before, others=True), same_places(part, before)
+            parts: Split = same_places(part, before, others=True), same_places(part, before)
             args.say(f"{task}: {len(before):,} examples are held out, those of {part.source} that are held out already")
         else:
             say = OneTaskArguments(args, task).say
             callbacks = dataclasses.replace(args.callbacks, say=say)
-            one = split_validation(part, given.get(task), dataclasses.replace(args, callbacks=callbacks))
-        split[task] = one
+            parts = split_validation(part, given.get(task), dataclasses.replace(args, callbacks=callbacks))
+        split[task] = parts
     held = {task: dev for task, (_, dev) in split.items() if dev is not None}
     return TaskDatasets.of({task: part for task, (part, _) in split.items()}), TaskDatasets.of(held) if held else None
 

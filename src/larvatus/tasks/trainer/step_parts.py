@@ -48,8 +48,8 @@ def step_parts(
         head = model.objectives[tag(config)]
         assert isinstance(head, Head)
         assert not isinstance(features, Features)
-        own = None if features is None else features[task]
-        yield StepPart(head, examples, data.parts[task].batch(examples), own, config.weight)
+        rows = None if features is None else features[task]
+        yield StepPart(head, examples, data.parts[task].batch(examples), rows, config.weight)
 
 
 def head_rates(data: ExampleBatches, trained: Trainable) -> dict[str, float]:

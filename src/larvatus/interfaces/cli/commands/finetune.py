@@ -91,8 +91,6 @@ class FinetuneRequest:
         )
         order = prepare_finetuning(self.task.name, model, request, train=train, dev=dev, out=out)
         order = dataclasses.replace(order, name=self.files.model_name)
-        if not self.others:
-            return order, self.job
         return join_tasks(order, self.job, self.others, FirstExamples(train=train, dev=dev, errors=self.files.errors))
 
 

@@ -50,6 +50,7 @@ from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.tasks.inputs import PlainTexts
+from larvatus.tasks.multitask.results import NEW_LINE
 from larvatus.tasks.predict import (
     BulkPredictor,
     ExamplePrediction,
@@ -62,7 +63,7 @@ from larvatus.tasks.predict import (
     write_prediction_lines,
 )
 from larvatus.tasks.registry import TASKS, AnyTask
-from larvatus.tasks.results import NEW_LINE, Prediction, best
+from larvatus.tasks.results import Prediction, best
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
