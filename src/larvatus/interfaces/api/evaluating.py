@@ -161,9 +161,8 @@ def evaluate(
             `draws`) or `clustering` (`draws`); `baselines` adds TF-IDF and BM25.
 
     Returns:
-        The evaluation: `.metrics["accuracy"].value`, `.low`, `.high`; printed, and in a notebook, it is a table. With
-            `against` the comparison, with `corpus` scores of text, with `glue` a list of scores; of a model of several
-            tasks too, each with its `.name` (`data` is for all, or a mapping by task).
+        The evaluation: `.metrics["accuracy"].value`, `.low`, `.high`, a table if printed. With `against` the
+            comparison, with `corpus` scores of text, with `glue`, or of several tasks (`data` by task), a list.
 
     Example:
         >>> accuracy = evaluate(classifier, data=[("good", "pos"), ("bad", "neg")], samples=50).metrics["accuracy"]
@@ -189,7 +188,7 @@ def evaluate(
         named = glue_task(task) if task is not None else named_after(Path(loaded.bundle.path))
         return ResultList(score_glue(loaded.bundle, named, glue, chosen.options(device), against=other))
     bundle = sentence_bundle(loaded.bundle)
-    source = LabelledSource(data, columns, errors=errors)
+    source = LabelledSource(data, columns, errors)
     each = score_tasks(bundle, source, chosen.options(device), against=other, task=task)
     return each if task is None and len(tasks_of(bundle)) > 1 else each[0].comparison or each[0].evaluation
 

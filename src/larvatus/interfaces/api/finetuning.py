@@ -60,17 +60,14 @@ def finetune(
 
     Args:
         task: `classify`, `tag`, `spans`, `answer`, `choose`, `prompt`, `write`, `embed` or `rerank`.
-        model: A model directory, a hub name, or a loaded model. None: the English model that comes with
-            Larvatus, where it is installed.
+        model: A model directory, a hub name, or a loaded model; by default the English model, where it is installed.
         train: Labelled examples: files (columns are guessed), a DataFrame, an Arrow table, a `datasets` object, a dict
-            of columns, a list of rows or of pairs (a text and its label; words and their tags), or what
-            `larvatus.data.labelled` has read.
+            of columns, a list of rows or of pairs (a text and its label; words and their tags).
         dev: The same, held out; without it a tenth of the examples is held out at random.
         others: Other tasks to train on the same encoder, each with examples as in `train`, None for those of `train`,
             or a mapping of `train`, `dev`, `weight` (of its loss) and settings: `{"classify": "topics.csv"}`.
         out: Folder for the model, with its card and `metrics.jsonl`; the run can then be resumed.
-        errors: What to do about rows that cannot be used, such as those without text or label: `refuse` names them
-            all in one error, `skip` leaves them out and reports how many.
+        errors: Rows that cannot be used, such as those without text or label: `refuse` with one error, or `skip`.
         quiet: Show no progress, and not how the examples were read.
         **settings: Those of `larvatus finetune`: `epochs=3, batch=16, rate=5e-5, trained="lora", crf=True, seeds=3`, …;
             `resume=True` continues a run in `out` that was stopped, `overwrite=True` replaces what is there; `group`

@@ -6,7 +6,7 @@ with FineTuneProgress(Reporter.on_stream(), Path("runs/mine")) as show:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -76,7 +76,7 @@ class FineTuneProgress:
         self._bar.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: {said}")
 
 
-def main_metrics(values: Mapping[str, float]) -> dict[str, float]:
+def main_metrics(values: dict[str, float]) -> dict[str, float]:
     """The metrics of one task; of several, their mean and the first metric of each."""
     firsts = {name.partition(".")[0]: name for name in reversed(values)}
     return {name: value for name, value in values.items() if firsts[name.partition(".")[0]] == name}
