@@ -20,6 +20,7 @@ from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.new_heads import attach_head
+from larvatus.models.bundle.onnx_file import write_onnx
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.inputs import InputPlace
@@ -241,6 +242,18 @@ def test_it_is_saved_as_one_directory_with_a_card_of_all_tasks(joint: Model, fil
         "| tasks | tag, spans, classify |",
     ):
         assert line in card
+
+
+def test_one_of_its_heads_is_saved_as_a_model_of_transformers(joint: Model, tmp_path: Path) -> None:
+    tagger = lv.load(joint.for_task("tag").save(tmp_path / "tagger"), device="cpu")
+    assert json.loads((tmp_path / "tagger" / "config.json").read_text())["architectures"] == [
+        "BertForTokenClassification"
+    ]
+    assert [each.to_dict() for each in tagger.predict(TEXTS)] == numbers(
+        [each.to_dict() for each in joint.predict(TEXTS, task="tag")]
+    )
+    with pytest.raises(LarvatusError, match="the model has tagging, spans, classification; save a model of one task"):
+        write_onnx(joint.network, tmp_path / "model.onnx", output="logits")
 
 
 def test_its_figures_are_measured_again(joint: Model, larvatus: Call, files: dict[str, Path]) -> None:
