@@ -89,8 +89,7 @@ def with_task(bundle: Bundle, name: str | None) -> Bundle:
     if name is None or [*tasks] == [name]:
         return bundle
     if name not in tasks:
-        has = f"its tasks are {', '.join(tasks)}" if tasks else "it was fine-tuned for none"
-        raise UsageError(f"{bundle.path} has no task {name!r}: {has}{did_you_mean(name, tasks)}")
+        raise UsageError(f"{bundle.path} was not fine-tuned for the task {name!r}{did_you_mean(name, tasks)}")
     return task_view(bundle, tasks[name])
 
 

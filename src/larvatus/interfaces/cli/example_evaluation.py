@@ -24,7 +24,7 @@ from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import row_file
-from larvatus.data.labelled.glue import PUBLISHED, GlueTask, glue_task
+from larvatus.data.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.squad import write_predictions
 from larvatus.evaluation.compare.transfer import TransferResult
@@ -133,7 +133,7 @@ class ExampleEvaluation:
 
     def check(self) -> None:
         request = self.request
-        if request.data and (len(request.tasks) > 1 or request.glue):
+        if request.data and (request.glue or len(request.tasks) > 1 or set(request.tasks) & set(TASKS)):
             raise UsageError("give one of the two: --data FILE, or --task NAME with --glue DIR")
         if not request.data and request.glue is None:
             wanted = "--glue DIR, which holds GLUE's files" if request.tasks else "labelled data: --data FILE"

@@ -13,6 +13,8 @@ loss compares whole batches, or that read more than an encoder's states). What i
 | the loss | weighted sum of the tasks' mean losses; weights are 1 unless given | `trainer/trainer.py` |
 | which checkpoint is kept | that with the best mean of the tasks' main metrics | `validation.py` |
 | rate and epochs | those of the first task, with the largest set; each head has the rate of its task | here |
+| trainable parts | as of one task, once for all heads; over a frozen encoder, each head reads features | `trainer/` |
+| seeds, resuming | a seed trains all heads; a step depends on seed and number only, so a resumed run is bit-equal | `data.py` |
 | calibration, thresholds, labels | each head has its own, as if it were trained by itself | `trainer/finetune.py` |
 | prediction | each task by its own code, over an encoder that reads no sequence twice | `shared_encoder.py` |
 | on disk | a directory with several heads in the list of its config.json, which only Larvatus loads | `bundle/` |
@@ -30,6 +32,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 
 from larvatus.core.batch import runs
 from larvatus.core.errors import LarvatusError, UsageError, did_you_mean
@@ -164,6 +167,7 @@ class MultiTask(Task[Any, TaskPredictions, MultiTaskOptions]):
                 text = (plain.text, plain.pair)
             yield replace(self.example(text, example.place), id=example.id)
 
+    @torch.inference_mode()
     def predict(
         self, bundle: Bundle, examples: Sequence[TaskInputs], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[TaskPredictions]:

@@ -75,7 +75,7 @@ class FinetuneRequest:
 
     def check(self) -> None:
         files = self.files
-        if files.no_dev and (files.dev or self.run.curve):
+        if files.no_dev and (files.dev or files.others_dev or self.run.curve):
             raise UsageError("--no-dev holds nothing out, so it goes with neither --dev nor --curve")
         if files.group is not None and (files.dev or files.no_dev):
             raise UsageError("--group sets what is held out together, so it cannot be combined with --dev or --no-dev")
