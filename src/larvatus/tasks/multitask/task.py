@@ -14,7 +14,7 @@ loss compares whole batches, or that read more than an encoder's states). What i
 | which checkpoint is kept | that with the best mean of the tasks' main metrics | `validation.py` |
 | rate and epochs | those of the first task, with the largest set; each head has the rate of its task | here |
 | trainable parts | as of one task, once for all heads; over a frozen encoder, each head reads features | `trainer/` |
-| seeds, resuming | a seed trains all heads; a step depends on seed and number only, so a resumed run is bit-equal | `data.py` |
+| seeds, resuming | a seed trains all heads; a step follows from seed and number, so resuming is bit-equal | `data.py` |
 | calibration, thresholds, labels | each head has its own, as if it were trained by itself | `trainer/finetune.py` |
 | prediction | each task by its own code, over an encoder that reads no sequence twice | `shared_encoder.py` |
 | on disk | a directory with several heads in the list of its config.json, which only Larvatus loads | `bundle/` |
