@@ -104,6 +104,8 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     """Columns of examples that are tuples in memory, one row of names for each length."""
     of_glue: ClassVar[bool] = False
     """Whether the tasks of GLUE are of this kind."""
+    joins: ClassVar[bool] = True
+    """Whether its head can share an encoder with heads of other tasks, and be trained with them (`multitask/`)."""
     served: ClassVar[bool] = True
     """Whether the server makes an operation of its predictions; vectors and reranking have special routes."""
     keeps_lm_loss: ClassVar[bool] = True

@@ -47,6 +47,7 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
     served = False
     keeps_lm_loss = False
     begins_with_adapter = True
+    joins = False
     card = CardTerms(
         "gives a vector for a text",
         "sentence-similarity",

@@ -43,6 +43,7 @@ from larvatus.interfaces.cli.glue_output import write_for_server
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.tasks.inputs import PlainTexts
+from larvatus.tasks.multitask.results import NEW_LINE
 from larvatus.tasks.predict import (
     BulkPredictor,
     ExamplePrediction,
@@ -330,6 +331,9 @@ def shown(prediction: Prediction, *, top: int | None = None, width: int = 0) -> 
     """A line for people: a class and its text, entities in brackets, or word/TAG."""
     line = Text()
     for piece in prediction.pieces(top=top, width=width):
+        if piece == NEW_LINE:
+            line.append("\n")
+            continue
         style = " ".join(
             _colour(word.removeprefix("label:")) if word.startswith("label:") else word for word in _styles(piece.style)
         )
