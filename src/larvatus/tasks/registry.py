@@ -24,6 +24,7 @@ from larvatus.models.heads.head import HeadConfig
 from larvatus.tasks.answers.task import AnswerTask
 from larvatus.tasks.choose.task import ChooseTask
 from larvatus.tasks.classify.task import ClassifyTask
+from larvatus.tasks.coref.task import CorefTask
 from larvatus.tasks.embed.task import EmbedTask
 from larvatus.tasks.prompt.task import PromptTask
 from larvatus.tasks.rerank.task import RerankTask
@@ -45,6 +46,7 @@ TASKS: Mapping[str, AnyTask] = {
         WriteTask(),
         EmbedTask(),
         RerankTask(),
+        CorefTask(),
     )
 }
 if TYPE_CHECKING:

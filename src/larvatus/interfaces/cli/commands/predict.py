@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from rich.text import Text
 from larvatus.core.errors import UsageError
 from larvatus.core.files import saying_what_is_full
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_directory, check_outputs
+from larvatus.core.outputs import check_directory, check_outputs, new_output
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.core.tabular import Row
@@ -64,7 +64,13 @@ from larvatus.tasks.predict import (
 from larvatus.tasks.registry import TASKS, AnyTask
 from larvatus.tasks.results import Prediction, best
 
+LINE_FORMATS = tuple(sorted({ending for task in TASKS.values() for ending in task.line_formats}))
+"""Endings of files that some task writes in a format of its own."""
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+
+
+Writer = tuple[Callable[[ExamplePrediction], None], ProgressReporter | None]
+"""What to do with each answer, and the bar that counts them."""
 
 
 class PredictRequest(Settings):
@@ -77,7 +83,7 @@ class PredictRequest(Settings):
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """.jsonl, .csv, .tsv or .parquet, or answers by id to .json; it appears when whole."""
+    """.jsonl, .csv, .tsv or .parquet, answers by id to .json, coreference to .conll; it appears when whole."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
@@ -118,7 +124,7 @@ class PredictRequest(Settings):
             self._check_submission(self.test)
             return
         check_outputs(self.out, overwrite=self.overwrite or self.resume, inputs=[self.model, *self.file])
-        check_row_file(self.out, also=(".json",))
+        check_row_file(self.out, also=(".json", *LINE_FORMATS))
 
     @property
     def test(self) -> GlueTestSet | None:
@@ -183,13 +189,16 @@ def predict(
             f"{request.out}: .json holds answers to questions by id, and {request.model} {task.card.what}; "
             "end it in .jsonl, .csv, .tsv or .parquet"
         )
+    lines = _line_writer(request, task)
     answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.requested_device))
     with write_errors_to(bulk.errors):
         if request.out is not None and request.resume:
             totals = _resumable(request, chosen, answering, examples, top=top, by_id=by_id)
         else:
             totals = ReadTotals()
-            with _writer(request.out, as_json=request.as_json, top=top, labels=labels, by_id=by_id) as (write, bar):
+            with (
+                lines or _writer(request.out, as_json=request.as_json, top=top, labels=labels, by_id=by_id)
+            ) as (write, bar):
                 for answer in _noting(answering(blocks(examples))):
                     totals.add(answer.found)
                     write(answer)
@@ -263,7 +272,7 @@ def _understood(task: AnyTask) -> set[str]:
 @contextmanager
 def _writer(
     out: Path | None, *, as_json: bool, top: int | None, labels: Sequence[str], by_id: bool = False
-) -> Iterator[tuple[Callable[[ExamplePrediction], None], ProgressReporter | None]]:
+) -> Iterator[Writer]:
     """What to do with each answer; a bar counts them where they go to a file."""
     if out is not None and by_id:
         answers: dict[str, str] = {}
@@ -285,6 +294,23 @@ def _writer(
             sys.stdout.flush()
 
         yield show, None
+
+
+def _line_writer(request: PredictRequest, task: AnyTask) -> AbstractContextManager[Writer] | None:
+    """A writer of the format that the ending of --out names, if it is one of a task; other tasks refuse it."""
+    ending = "" if request.out is None else request.out.suffix
+    if request.out is None or ending not in LINE_FORMATS:
+        return None
+    if ending not in task.line_formats or request.resume:
+        why = "--resume is for .jsonl" if request.resume else f"{request.model} {task.card.what}, not written so"
+        raise UsageError(f"{request.out}: {why}; end it in .jsonl, .csv, .tsv or .parquet")
+    return _written_lines(request.out, lambda answer: task.lines(ending, answer.example, answer.found))
+
+
+@contextmanager
+def _written_lines(out: Path, lines: Callable[[ExamplePrediction], Iterable[str]]) -> Iterator[Writer]:
+    with new_output(out) as aside, aside.open("w", encoding="utf-8") as stream, ProgressReporter("texts") as bar:
+        yield (lambda answer: stream.writelines(f"{line}\n" for line in lines(answer))), bar
 
 
 def _keep(answers: dict[str, str], answer: ExamplePrediction) -> None:
