@@ -17,7 +17,7 @@ def document(number: int, *, sentences: int = 6, seed: int = 0, singletons: bool
     random = stream(seed, "test documents", 0, number)
     words: list[str] = []
     groups: dict[str, list[WordSpan]] = {}
-    starts = []
+    starts, last = [], ""
     for place in range(sentences):
         starts.append(len(words))
         noun = str(random.choice(NOUNS))
@@ -32,9 +32,7 @@ def document(number: int, *, sentences: int = 6, seed: int = 0, singletons: bool
         words.append(".")
     kept = groups if singletons else {name: spans for name, spans in groups.items() if len(spans) > 1}
     clusters, _ = sort_clusters(kept)
-    return CorefExample(
-        tuple(words), clusters, Place("made", number + 1), id=f"d{number}", sentences=tuple(starts)
-    )
+    return CorefExample(tuple(words), clusters, Place("made", number + 1), id=f"d{number}", sentences=tuple(starts))
 
 
 def documents(count: int, **how: int) -> list[CorefExample]:

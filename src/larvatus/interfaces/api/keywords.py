@@ -458,6 +458,12 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     teacher_vectors: str | Path | None
     vector_weight: float | None
     similarity_weight: float
+    singletons: bool | None
+    mentions: float
+    antecedents: int
+    mentions_back: int
+    mention_weight: float
+    segment: int
     group: str | None
     hold_out: bool
     watch: Callbacks

@@ -155,7 +155,9 @@ class Coreference(Head):
         for words, golds in zip(targets.words, targets.golds, strict=True):
             part = slice(gold, gold + golds)
             spans = torch.stack([targets.first[part], targets.last[part], targets.clusters[part]])
-            loss, correct, mentions = self._document(z_WD[word : word + words], targets.forms[word : word + words], spans)
+            loss, correct, mentions = self._document(
+                z_WD[word : word + words], targets.forms[word : word + words], spans
+            )
             total, right, count = total + loss, right + correct, count + mentions
             word, gold = word + words, gold + golds
         return Loss(

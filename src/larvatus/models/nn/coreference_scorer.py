@@ -1,6 +1,6 @@
 """Scores of mentions and of their antecedents, for one document of any length.
 
-A span of up to L words is a mention by its ends, as in s2e (Kirstain, Ram & Levy 2021), so no vector of a span is built:
+A span of up to L words is a mention by its ends, as in s2e (Kirstain, Ram & Levy 2021); no vector of a span is built:
 
     m(i, j) = v_s · s_i + v_e · e_j + s_i B e_j + b_{j−i}        s = GELU(W_s z), e = GELU(W_e z)
 
@@ -13,7 +13,8 @@ A mention c is compared with the `reach` mentions q before it by a bilinear scor
 layer over both, their product and features (coarse to fine; Lee, He & Zettlemoyer 2018): how far apart they are, in
 words and mentions, and whether they have the same words, the same last word, or one is in the other:
 
-    coarse(c, q) = m(c) + m(q) + h_c U h_q / √H        f(c, q) = coarse(c, q) + w · GELU(P h_c + Q h_q + R (h_c ∘ h_q) + φ)
+    coarse(c, q) = m(c) + m(q) + h_c U h_q / √H
+    f(c, q) = coarse(c, q) + w · GELU(P h_c + Q h_q + R (h_c ∘ h_q) + φ)
 
 The score of having no antecedent is 0. s2e scores antecedents by bilinear forms of the ends only, which takes a large
 encoder with long attention; a small encoder that reads windows gains from the features, which also compare mentions of

@@ -94,7 +94,9 @@ def write_brackets(clusters: Clusters, words: int, separator: str) -> list[str]:
             else:
                 opening[first].append((-end, f"({number}"))
                 closing[end - 1].append((-first, f"{number})"))
-    return [separator.join(_in_order(closes) + _in_order(opens)) for closes, opens in zip(closing, opening, strict=True)]
+    return [
+        separator.join(_in_order(closes) + _in_order(opens)) for closes, opens in zip(closing, opening, strict=True)
+    ]
 
 
 def _in_order(brackets: Sequence[tuple[int, str]]) -> list[str]:

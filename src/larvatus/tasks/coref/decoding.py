@@ -129,7 +129,9 @@ def predict_documents(model: Network, documents: CorefDocuments, scoring: Scorin
     """The answers of a model for documents."""
     singletons = coref_head(model).config.singletons
     each = zip(documents.texts, resolved(model, documents, scoring), coverages(documents.sequences), strict=True)
-    return [_document(text.text, text.word_spans.tolist(), found, coverage, singletons) for text, found, coverage in each]
+    return [
+        _document(text.text, text.word_spans.tolist(), found, coverage, singletons) for text, found, coverage in each
+    ]
 
 
 def _document(

@@ -3,11 +3,11 @@
     data = encode_documents(tokenizer, segments(train.examples, 4096, singletons=True), config, windows)
     data.batch(np.array([3]))                  # one document, all of its windows
 
-A document longer than the model reads at once is several windows that overlap; each word is taken from the one where it
-sees most on either side (`data/text/windows.py`), so a document is scored as one row of words however long it is.
-Training documents longer than `segment` words are cut into parts at ends of sentences. All parts are trained on in every
-epoch, each as a document by itself: links from one part to another are not learned. A step has documents of at least
-`WORDS_PER_TEXT` words for each text of ``--batch``.
+A document longer than the model reads at once is several windows that overlap; each word is taken from the one where
+it sees most on either side (`data/text/windows.py`), so a document is scored as one row of words however long it is.
+Training documents longer than `segment` words are cut into parts where sentences begin. All parts are trained on in
+every epoch, each as a document by itself: links from one part to another are not learned. A step has documents of
+`WORDS_PER_TEXT` words on average for each text of ``--batch``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Documents with their clusters of mentions.
 
-    CorefExample(("Ann", "said", "she", "ran"), (((0, 1), (2, 3)),), place)        # words [first, end) of each mention
-    sort_clusters({"1": [(2, 3), (0, 1)], "2": [(0, 1)]})     # in the order of the text, each mention in one cluster
+CorefExample(("Ann", "said", "she", "ran"), (((0, 1), (2, 3)),), place)        # words [first, end) of each mention
+sort_clusters({"1": [(2, 3), (0, 1)], "2": [(0, 1)]})     # in the order of the text, each mention in one cluster
 """
 
 from __future__ import annotations

@@ -107,16 +107,12 @@ def _row(cells: Sequence[str], place: Place) -> GapExample | str:
 def corefers(example: GapExample, clusters: Sequence[Sequence[Characters]]) -> tuple[bool, bool]:
     """Which names a clustering of characters gives the pronoun."""
     mine = next((cluster for cluster in clusters if example.pronoun in cluster), ())
-    others = [
-        (start, end) for start, end in mine if example.text[start:end].lower() not in FEMININE | MASCULINE
-    ]
+    others = [(start, end) for start, end in mine if example.text[start:end].lower() not in FEMININE | MASCULINE]
     a, b = (any(start < stop and begin < end for start, end in others) for begin, stop in example.names_in_text)
     return a, b
 
 
-def gap_metrics(
-    examples: Sequence[GapExample], answers: Sequence[tuple[bool, bool]]
-) -> dict[str, ResampledMetric]:
+def gap_metrics(examples: Sequence[GapExample], answers: Sequence[tuple[bool, bool]]) -> dict[str, ResampledMetric]:
     """F1 over all pronouns, of each gender, and the ratio feminine / masculine."""
     rows = np.zeros((len(examples), 2, 3))  # gender; right, answered, gold
     for row, example, answer in zip(rows, examples, answers, strict=True):

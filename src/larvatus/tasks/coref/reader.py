@@ -133,7 +133,9 @@ def _of_conll(name: str, problems: Problems | None, *, labelled: bool) -> Iterat
         cells = line.split("\t") if "\t" in line else line.split()
         if len(cells) < FEWEST_COLUMNS or not cells[WORD_COLUMN].strip():
             said = f"{len(cells)} columns" if len(cells) < FEWEST_COLUMNS else "the word is empty"
-            fault(problems, "broken row", place, f"{said}; CoNLL-2012 has words in the 4th column, brackets in the last")
+            fault(
+                problems, "broken row", place, f"{said}; CoNLL-2012 has words in the 4th column, brackets in the last"
+            )
             reading.brackets.broken = True
             continue
         if fresh:
@@ -202,8 +204,8 @@ def _of_table(name: str, problems: Problems | None, format: Any, *, labelled: bo
 
 def _of_row(row: Row, place: Place, problems: Problems | None, *, labelled: bool) -> Read | None:
     identifier = next((str(row[name]) for name in IDS if row.get(name) is not None), None)
-    words, starts = _words_of(row, place)
-    given = _clusters_of(row, place) if labelled else []
+    words, starts = _words_of(row)
+    given = _clusters_of(row) if labelled else []
     if words is None:
         text = row.get("text")
         if not isinstance(text, str) or not text.strip():
@@ -229,13 +231,14 @@ def _of_row(row: Row, place: Place, problems: Problems | None, *, labelled: bool
     return CorefExample(words, clusters if labelled else None, place, id=identifier, sentences=sentence_starts), notes
 
 
-def _words_of(row: Row, place: Place) -> tuple[tuple[str, ...] | None, list[int]]:
+def _words_of(row: Row) -> tuple[tuple[str, ...] | None, list[int]]:
     """The words, and the first of each sentence."""
-    grouped = row.get("sentences")
-    flat = next((row[name] for name in ("words", "tokens") if row.get(name) is not None), None)
+    grouped, flat = row.get("sentences"), row.get("words")
+    if flat is None and isinstance(row.get("tokens"), list):  # of a prediction it is their number
+        flat = row["tokens"]
     if grouped is None and flat is None:
         return None, []
-    parts = grouped if grouped is not None else [flat]
+    parts: Any = grouped if grouped is not None else [flat]
     good = isinstance(parts, list) and all(isinstance(part, list) for part in parts)
     words = tuple(word for part in parts for word in part) if good else ()
     if not words or not all(isinstance(word, str) and word.strip() for word in words):
@@ -248,7 +251,7 @@ def _words_of(row: Row, place: Place) -> tuple[tuple[str, ...] | None, list[int]
     return words, starts
 
 
-def _clusters_of(row: Row, place: Place) -> list[list[tuple[int, int]]]:
+def _clusters_of(row: Row) -> list[list[tuple[int, int]]]:
     given = row.get("clusters")
     if not isinstance(given, list):
         raise DataError("no clusters; give a list of clusters, each a list of mentions such as [3, 5]")
@@ -273,4 +276,3 @@ def _mention(given: Any) -> tuple[int, int]:
 def _check(first: int, end: int, size: int, what: str) -> None:
     if not 0 <= first < end <= size:
         raise DataError(f"the mention at {first} is empty or outside the {size:,} {what} of its document")
-

@@ -1,8 +1,8 @@
 """Resolved documents: words, and clusters of mentions with their characters.
 
-    found = model.predict("Ann said that she would come.")
-    found.clusters[0].mentions[1].text, found.clusters[0].mentions[1].start
-    print(found)                                                # a table of the clusters
+found = model.predict("Ann said that she would come.")
+found.clusters[0].mentions[1].text, found.clusters[0].mentions[1].start
+print(found)                                                # a table of the clusters
 """
 
 from __future__ import annotations

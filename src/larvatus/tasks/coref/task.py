@@ -27,7 +27,13 @@ from larvatus.models.heads.pooling import WordPool
 from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
 from larvatus.tasks.coref.decoding import coref_head, predict_documents
 from larvatus.tasks.coref.encode import encode_documents, segments
-from larvatus.tasks.coref.evaluation import METRIC_NAMES, CorefEvaluation, CorefValidation, GapEvaluation, evaluate_coref
+from larvatus.tasks.coref.evaluation import (
+    METRIC_NAMES,
+    CorefEvaluation,
+    CorefValidation,
+    GapEvaluation,
+    evaluate_coref,
+)
 from larvatus.tasks.coref.examples import CorefExample
 from larvatus.tasks.coref.gap import GapExample
 from larvatus.tasks.coref.lines import FORMATS, as_example
@@ -123,8 +129,11 @@ class CorefTask(Task[CorefExample, ResolvedDocument, CorefOptions]):
         self, train: Dataset[CorefExample], dev: Dataset[CorefExample] | None, args: TaskArguments
     ) -> tuple[Dataset[CorefExample], Dataset[CorefExample] | None]:
         for part in (train, dev):
-            if part is not None and isinstance(part.examples[0], GapExample):
-                raise DataError(f"{part.source}: GAP marks two names for a pronoun; use it with larvatus evaluate --data")
+            first: Any = None if part is None else part.examples[0]
+            if part is not None and isinstance(first, GapExample):
+                raise DataError(
+                    f"{part.source}: GAP marks two names for a pronoun; use it with larvatus evaluate --data"
+                )
         return train, dev
 
     def prepare(
@@ -186,4 +195,3 @@ def _notes(train: Dataset[CorefExample], parts: Sequence[CorefExample], head: Co
         yield f"{long:,} mentions are longer than {head.longest} words, so they are never found; --set longest=N"
     if len(parts) > len(train):
         yield f"{len(train):,} documents are trained on in {len(parts):,} parts (--set segment=N)"
-

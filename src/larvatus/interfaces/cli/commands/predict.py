@@ -196,9 +196,10 @@ def predict(
             totals = _resumable(request, chosen, answering, examples, top=top, by_id=by_id)
         else:
             totals = ReadTotals()
-            with (
-                lines or _writer(request.out, as_json=request.as_json, top=top, labels=labels, by_id=by_id)
-            ) as (write, bar):
+            with lines or _writer(request.out, as_json=request.as_json, top=top, labels=labels, by_id=by_id) as (
+                write,
+                bar,
+            ):
                 for answer in _noting(answering(blocks(examples))):
                     totals.add(answer.found)
                     write(answer)
