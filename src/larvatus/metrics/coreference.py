@@ -1,17 +1,17 @@
 """Scores of coreference clusters: MUC, B³, CEAF-φ4, LEA and mentions, as sums over documents.
 
-    counts = coreference_counts(gold, found)                 # of one document: [5 metrics, 4 sums]
+    counts = coreference_counts(gold, predicted)                 # of one document: [5 metrics, 4 sums]
     coreference_f1(sum_of_counts)[MUC]
 
-A cluster is a set of mentions; a mention is in one cluster at most. Of a gold cluster c, with the found clusters f that
-share |c ∩ f| mentions with it, recall is (precision exchanges gold and found):
+A cluster is a set of mentions; a mention is in one cluster at most. Of a gold cluster c, with the predicted clusters f
+that share |c ∩ f| mentions with it, recall is (precision exchanges gold and predicted):
 
-    MUC      Σ (|c| − parts of c) / Σ (|c| − 1), a mention that is not found being a part (Vilain et al. 1995)
+    MUC      Σ (|c| − parts of c) / Σ (|c| − 1), a mention that is not predicted being a part (Vilain et al. 1995)
     B³       Σ Σ_f |c ∩ f|² / |c|  /  Σ |c| (Bagga & Baldwin 1998)
     CEAF-φ4  best one-to-one assignment of Σ 2 |c ∩ f| / (|c| + |f|)  /  number of clusters (Luo 2005)
-    LEA      Σ |c| (links of c in the found clusters / links of c)  /  Σ |c| (Moosavi & Strube 2016); the one link of a
-             cluster of one mention is in a found cluster of only this mention
-    mentions Σ |mentions that are found| / Σ |c|
+    LEA      Σ |c| (links of c in predicted clusters / links of c)  /  Σ |c| (Moosavi & Strube 2016); the one link of a
+             cluster of one mention is in a predicted cluster of only this mention
+    mentions Σ |mentions that are predicted| / Σ |c|
 
 The CoNLL score is the mean F1 of the first three (Pradhan et al. 2012). All sums are over the clusters of all
 documents, as in the reference scorer, so documents can be resampled.
@@ -39,23 +39,23 @@ def without_singletons(clusters: Clusters) -> list[Sequence[Hashable]]:
     return [cluster for cluster in clusters if len(cluster) > 1]
 
 
-def coreference_counts(gold: Clusters, found: Clusters) -> Doubles:
+def coreference_counts(gold: Clusters, predicted: Clusters) -> Doubles:
     """[metrics, 4] of one document: sum and total of recall, sum and total of precision."""
-    owner = {mention: number for number, cluster in enumerate(found) for mention in cluster}
+    owner = {mention: number for number, cluster in enumerate(predicted) for mention in cluster}
     shared: Counter[tuple[int, int]] = Counter(
         (number, owner[mention]) for number, cluster in enumerate(gold) for mention in cluster if mention in owner
     )
-    golds, founds = [len(cluster) for cluster in gold], [len(cluster) for cluster in found]
+    golds, answers = [len(cluster) for cluster in gold], [len(cluster) for cluster in predicted]
     turned = Counter({(b, a): count for (a, b), count in shared.items()})
-    recall, precision = _one_side(shared, golds, founds), _one_side(turned, founds, golds)
-    similar = _similarity(shared, golds, founds)
+    recall, precision = _one_side(shared, golds, answers), _one_side(turned, answers, golds)
+    similar = _similarity(shared, golds, answers)
     recall[METRICS.index("ceafe")] = similar, len(gold)
-    precision[METRICS.index("ceafe")] = similar, len(found)
+    precision[METRICS.index("ceafe")] = similar, len(predicted)
     return np.concatenate([recall, precision], axis=1)
 
 
 def coreference_f1(sums: Doubles) -> Doubles:
-    """F1 of each metric: […, metrics, 4] → […, metrics]; 0 where there is nothing to find and nothing found."""
+    """F1 of each metric: […, metrics, 4] → […, metrics]; 0 where there is nothing to find and nothing predicted."""
     recall, precision = divide(sums[..., 0], sums[..., 1]), divide(sums[..., 2], sums[..., 3])
     return divide(2 * recall * precision, recall + precision)
 
@@ -81,7 +81,7 @@ def _one_side(shared: Counter[tuple[int, int]], sizes: Sequence[int], others: Se
     return np.array([[muc, total - len(sizes)], [b3, total], [0, 0], [lea, total], [mentions, total]])
 
 
-def _similarity(shared: Counter[tuple[int, int]], golds: Sequence[int], founds: Sequence[int]) -> float:
+def _similarity(shared: Counter[tuple[int, int]], golds: Sequence[int], answers: Sequence[int]) -> float:
     """The best assignment by φ4, component by component: most clusters share mentions with few others."""
     total = 0.0
     for edges in _components(shared):
@@ -89,7 +89,7 @@ def _similarity(shared: Counter[tuple[int, int]], golds: Sequence[int], founds: 
         columns = {b: number for number, b in enumerate(sorted({b for _, b in edges}))}
         table = np.zeros((len(rows), len(columns)))
         for a, b in edges:
-            table[rows[a], columns[b]] = 2 * shared[a, b] / (golds[a] + founds[b])
+            table[rows[a], columns[b]] = 2 * shared[a, b] / (golds[a] + answers[b])
         total += largest_assignment(table)
     return total
 

@@ -194,7 +194,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     ) -> Sequence[AResult]:
         """A result for each example."""
 
-    def lines(self, ending: str, example: LabelledExample, found: AResult) -> Iterable[str]:
+    def lines(self, ending: str, example: LabelledExample, prediction: AResult) -> Iterable[str]:
         """A prediction as lines of a file with one of the `line_formats`."""
         raise NotImplementedError
 

@@ -130,22 +130,23 @@ def predict_documents(model: Network, documents: CorefDocuments, scoring: Scorin
     singletons = coref_head(model).config.singletons
     each = zip(documents.texts, resolved(model, documents, scoring), coverages(documents.sequences), strict=True)
     return [
-        _document(text.text, text.word_spans.tolist(), found, coverage, singletons) for text, found, coverage in each
+        _document(text.text, text.word_spans.tolist(), mentions, coverage, singletons)
+        for text, mentions, coverage in each
     ]
 
 
 def _document(
-    text: str, places: Sequence[Sequence[int]], found: ResolvedMentions, coverage: Coverage, singletons: bool
+    text: str, places: Sequence[Sequence[int]], predicted: ResolvedMentions, coverage: Coverage, singletons: bool
 ) -> ResolvedDocument:
-    sure = 1 / (1 + np.exp(-np.clip(found.scores.astype(np.float64), -700, 700)))
+    sure = 1 / (1 + np.exp(-np.clip(predicted.scores.astype(np.float64), -700, 700)))
 
     def mention(number: int) -> Mention:
-        first, last = int(found.first[number]), int(found.last[number])
+        first, last = int(predicted.first[number]), int(predicted.last[number])
         start, end = places[first][0], places[last][1]
         score = float(sure[number])
         return Mention(text=text[start:end], start=start, end=end, first=first, last=last, score=score)
 
-    clusters = found.clusters(singletons=singletons)
+    clusters = predicted.clusters(singletons=singletons)
     return ResolvedDocument(
         text=text,
         words=tuple(DocumentWord(text=text[start:end], start=start, end=end) for start, end in places),

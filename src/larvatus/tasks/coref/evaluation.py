@@ -51,14 +51,14 @@ METRIC_NAMES = ("conll-f1", *(f"{name}-f1" for name in METRICS))
 PredictedClusters = Sequence[Sequence[Sequence[WordSpan]]]
 
 
-def document_counts(examples: Sequence[CorefExample], found: PredictedClusters) -> Doubles:
+def document_counts(examples: Sequence[CorefExample], predicted: PredictedClusters) -> Doubles:
     """[E, 2, metrics, 4] sums of each document: with clusters of one mention, and without."""
     rows = [
         (
             coreference_counts(example.clusters or (), clusters),
             coreference_counts(without_singletons(example.clusters or ()), without_singletons(clusters)),
         )
-        for example, clusters in zip(examples, found, strict=True)
+        for example, clusters in zip(examples, predicted, strict=True)
     ]
     return np.array(rows)
 
@@ -87,12 +87,12 @@ class CorefValidation(EncodedValidation):
     metric: str
 
     def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
-        head, losses, found = coref_head(model), 0.0, []
+        head, losses, predicted = coref_head(model), 0.0, []
         vectors = document_vectors(model, self.data, scoring, self.features)
         for (z_nD, forms_n), gold in zip(vectors, self.data.mentions, strict=True):
-            found.append(resolve(head, z_nD, forms_n, scoring).spans(singletons=head.config.singletons))
+            predicted.append(resolve(head, z_nD, forms_n, scoring).spans(singletons=head.config.singletons))
             losses += head.document_loss(z_nD, forms_n, torch.from_numpy(gold).to(scoring.device).T)
-        sums = document_counts(self.examples, found).sum(0)
+        sums = document_counts(self.examples, predicted).sum(0)
         values = {"conll-f1": float(conll_score(sums[0]))}
         values |= {f"{name}-f1": float(value) for name, value in zip(METRICS, coreference_f1(sums[0]), strict=True)}
         size = sum(max(1, len(gold)) for gold in self.data.mentions)
@@ -188,8 +188,8 @@ def _on_gap(
     bundle: Bundle, data: Dataset[GapExample], documents: CorefDocuments, options: EvaluationOptions, reading: Any
 ) -> GapEvaluation:
     answers = []
-    for example, found in zip(data, predict_documents(bundle.network, documents, options.scoring), strict=True):
-        clusters = [[(each.start, each.end) for each in cluster.mentions] for cluster in found.clusters]
+    for example, predicted in zip(data, predict_documents(bundle.network, documents, options.scoring), strict=True):
+        clusters = [[(each.start, each.end) for each in cluster.mentions] for cluster in predicted.clusters]
         answers.append(corefers(example, clusters))
     resampled = gap_metrics(data.examples, answers)
     return GapEvaluation(

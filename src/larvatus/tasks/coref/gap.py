@@ -116,8 +116,8 @@ def gap_metrics(examples: Sequence[GapExample], answers: Sequence[tuple[bool, bo
     """F1 over all pronouns, of each gender, and the ratio feminine / masculine."""
     rows = np.zeros((len(examples), 2, 3))  # gender; right, answered, gold
     for row, example, answer in zip(rows, examples, answers, strict=True):
-        for gold, found in zip(example.coreferent, answer, strict=True):
-            row[int(example.feminine)] += (gold and found, found, gold)
+        for gold, predicted in zip(example.coreferent, answer, strict=True):
+            row[int(example.feminine)] += (gold and predicted, predicted, gold)
     return {
         "gap-f1": ResampledMetric(rows, lambda sums: _f1(sums.sum(-2))),
         "gap-f1-masculine": ResampledMetric(rows, lambda sums: _f1(sums[..., 0, :])),

@@ -61,19 +61,19 @@ FORMATS: Mapping[str, Callable[[CorefExample], Iterator[str]]] = {".conll": conl
 """By the ending of a file."""
 
 
-def as_example(given: LabelledExample, found: ResolvedDocument) -> CorefExample:
+def as_example(given: LabelledExample, predicted: ResolvedDocument) -> CorefExample:
     """A prediction as a labelled document; sentences are those of the document, if it has some."""
-    places = tuple((word.start, word.end) for word in found.words)
+    places = tuple((word.start, word.end) for word in predicted.words)
     starts = given.sentences if isinstance(given, CorefExample) else ()
     if not starts and places:
-        begins = [begin for begin, _ in sentence_spans(found.text)]
+        begins = [begin for begin, _ in sentence_spans(predicted.text)]
         at = np.searchsorted([start for start, _ in places], begins)
         starts = tuple(sorted({0, *(int(word) for word in at if word < len(places))}))
     return CorefExample(
-        words=tuple(word.text for word in found.words),
-        clusters=found.spans,
+        words=tuple(word.text for word in predicted.words),
+        clusters=predicted.spans,
         place=given.place,
-        text=found.text,
+        text=predicted.text,
         places=places,
         id=given.id,
         sentences=starts,

@@ -88,9 +88,9 @@ def read_documents(
         return read_gap(names, problems)
     examples, notes, said = [], ClusterNotes(), dict[str, None]()
     for name in names:
-        found, how = _documents_of(name, format or format_of(name), problems, labelled=labelled)
+        predicted, how = _documents_of(name, format or format_of(name), problems, labelled=labelled)
         said[how] = None
-        for example, more in found:
+        for example, more in predicted:
             examples.append(example)
             notes += more
     source = ", ".join(map(source_name, names))

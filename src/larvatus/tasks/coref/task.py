@@ -176,8 +176,8 @@ class CorefTask(Task[CorefExample, ResolvedDocument, CorefOptions]):
         documents = encode_documents(bundle.tokenizer, examples, config, options.windows(bundle))
         return predict_documents(bundle.network, documents, scoring)
 
-    def lines(self, ending: str, example: LabelledExample, found: ResolvedDocument) -> Iterable[str]:
-        return FORMATS[ending](as_example(example, found))
+    def lines(self, ending: str, example: LabelledExample, prediction: ResolvedDocument) -> Iterable[str]:
+        return FORMATS[ending](as_example(example, prediction))
 
     def evaluate(
         self, bundle: Bundle, data: Dataset[CorefExample], options: EvaluationOptions

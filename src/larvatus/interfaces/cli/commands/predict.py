@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from rich.text import Text
 from larvatus.core.errors import UsageError
 from larvatus.core.files import saying_what_is_full
 from larvatus.core.flags import Flag
-from larvatus.core.outputs import check_directory, check_outputs, new_output
+from larvatus.core.outputs import check_directory, check_outputs
 from larvatus.core.settings import Settings
 from larvatus.core.signals import resumable
 from larvatus.core.tabular import Row
@@ -47,6 +47,7 @@ from larvatus.data.labelled.texts import TextFormat
 from larvatus.data.text.readers import expand_patterns
 from larvatus.interfaces.api.task_settings import PredictSettings
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
+from larvatus.interfaces.cli.line_files import LINE_FORMATS, Writer, line_writer, writes_by_id
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.tasks.inputs import PlainTexts
@@ -64,13 +65,7 @@ from larvatus.tasks.predict import (
 from larvatus.tasks.registry import TASKS, AnyTask
 from larvatus.tasks.results import Prediction, best
 
-LINE_FORMATS = tuple(sorted({ending for task in TASKS.values() for ending in task.line_formats}))
-"""Endings of files that some task writes in a format of its own."""
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
-
-
-Writer = tuple[Callable[[ExamplePrediction], None], ProgressReporter | None]
-"""What to do with each answer, and the bar that counts them."""
 
 
 class PredictRequest(Settings):
@@ -183,23 +178,16 @@ def predict(
         ),
     )
     begun, top = time.monotonic(), len(labels) if chosen.probabilities else chosen.top
-    by_id = request.out is not None and request.out.suffix == ".json"
-    if by_id and not task.answers_by_id:
-        raise UsageError(
-            f"{request.out}: .json holds answers to questions by id, and {request.model} {task.card.what}; "
-            "end it in .jsonl, .csv, .tsv or .parquet"
-        )
-    lines = _line_writer(request, task)
+    by_id = writes_by_id(request.out, task, request.model)
+    in_lines = line_writer(request.out, task, request.model, resume=request.resume)
     answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.requested_device))
     with write_errors_to(bulk.errors):
         if request.out is not None and request.resume:
             totals = _resumable(request, chosen, answering, examples, top=top, by_id=by_id)
         else:
             totals = ReadTotals()
-            with lines or _writer(request.out, as_json=request.as_json, top=top, labels=labels, by_id=by_id) as (
-                write,
-                bar,
-            ):
+            rows = _writer(request.out, as_json=request.as_json, top=top, labels=labels, by_id=by_id)
+            with in_lines or rows as (write, bar):
                 for answer in _noting(answering(blocks(examples))):
                     totals.add(answer.found)
                     write(answer)
@@ -295,23 +283,6 @@ def _writer(
             sys.stdout.flush()
 
         yield show, None
-
-
-def _line_writer(request: PredictRequest, task: AnyTask) -> AbstractContextManager[Writer] | None:
-    """A writer of the format that the ending of --out names, if it is one of a task; other tasks refuse it."""
-    ending = "" if request.out is None else request.out.suffix
-    if request.out is None or ending not in LINE_FORMATS:
-        return None
-    if ending not in task.line_formats or request.resume:
-        why = "--resume is for .jsonl" if request.resume else f"{request.model} {task.card.what}, not written so"
-        raise UsageError(f"{request.out}: {why}; end it in .jsonl, .csv, .tsv or .parquet")
-    return _written_lines(request.out, lambda answer: task.lines(ending, answer.example, answer.found))
-
-
-@contextmanager
-def _written_lines(out: Path, lines: Callable[[ExamplePrediction], Iterable[str]]) -> Iterator[Writer]:
-    with new_output(out) as aside, aside.open("w", encoding="utf-8") as stream, ProgressReporter("texts") as bar:
-        yield (lambda answer: stream.writelines(f"{line}\n" for line in lines(answer))), bar
 
 
 def _keep(answers: dict[str, str], answer: ExamplePrediction) -> None:
