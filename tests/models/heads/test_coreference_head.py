@@ -24,7 +24,13 @@ def scorer(**how: int) -> CoreferenceScorer:
     made.initialise(torch.Generator().manual_seed(1))
     with torch.no_grad():
         for name, parameter in made.named_parameters():
-            if "distance" in name or "match" in name or "attention" in name or name.startswith("length"):
+            if (
+                "distance" in name
+                or "speaker" in name
+                or "match" in name
+                or "attention" in name
+                or name.startswith("length")
+            ):
                 parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name))))
     return made.double().eval()
 
@@ -66,7 +72,7 @@ def test_the_best_spans_are_kept_in_the_order_of_the_text_and_gold_ones_always()
 
 @torch.no_grad()
 def naive_score(
-    made: CoreferenceScorer, z: Tensor, spans: list[tuple[int, int]], pair: tuple[int, int], forms: list[int]
+    made: CoreferenceScorer, z: Tensor, spans: list[tuple[int, int]], pair: tuple[int, int], words: list[list[int]]
 ) -> float:
     """f(c, q) by the equations of the module, a pair at a time."""
     gelu = torch.nn.functional.gelu
@@ -85,9 +91,11 @@ def naive_score(
     c, q = pair
     (a, b), (i, j) = spans[c], spans[q]
     h, g = vector(a, b), vector(i, j)
+    forms, said = [form for form, _ in words], [speaker for _, speaker in words]
+    same = int(said[a] != 0 and said[i] != 0) * (1 + int(said[a] == said[i]))
     match = int(sorted(forms[a : b + 1]) == sorted(forms[i : j + 1])) + 2 * int(forms[b] == forms[j]) + 4 * int(a <= j)
     hidden = made.anaphor(h) + made.antecedent(g) + made.product(h * g) + made.match.weight[match]
-    hidden = hidden + made.word_distance.weight[int(buckets(torch.tensor(a - j)))]
+    hidden = hidden + made.speaker.weight[same] + made.word_distance.weight[int(buckets(torch.tensor(a - j)))]
     hidden = hidden + made.mention_distance.weight[int(buckets(torch.tensor(c - q)))]
     coarse = mention(a, b) + mention(i, j) + made.coarse(h) @ g * HIDDEN**-0.5
     return float(coarse + made.output(gelu(hidden)))
@@ -96,6 +104,7 @@ def naive_score(
 def test_antecedents_are_scored_by_the_equations_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made, z = scorer(antecedents=100, reach=6), words(14)
     forms = torch.tensor([7**9, 5**20, -(3**30), 11**15])[torch.arange(14) * 5 % 7 % 4]
+    forms = torch.stack([forms, torch.arange(14) // 3 % 3], 1)
     kept = made.select(made.mention_scores(z), most=11)
     spans = list(zip(kept.first.tolist(), kept.last.tolist(), strict=True))
     whole = [compared for _, compared in made.antecedents_of(made.represent(z, kept), kept, forms)]
@@ -116,7 +125,7 @@ def test_antecedents_are_scored_by_the_equations_and_blocks_change_nothing(monke
 
 def test_fewer_antecedents_are_those_with_the_best_coarse_scores() -> None:
     made, z = scorer(antecedents=2, reach=50), words(14)
-    forms = torch.arange(14)
+    forms = torch.arange(28).view(14, 2)
     kept = made.select(made.mention_scores(z), most=11)
     h = made.represent(z, kept)
     ((_, compared),) = made.antecedents_of(h, kept, forms)
@@ -157,7 +166,7 @@ def targets(words_E: tuple[int, ...], golds: list[list[tuple[int, int, int]]]) -
     flat = np.array([row for rows in golds for row in rows], np.int64).reshape(-1, 3)
     return CoreferenceTargets(
         windows=np.ones(len(words_E), np.int64),
-        forms=np.arange(sum(words_E)) % 3,
+        forms=np.arange(2 * sum(words_E)).reshape(-1, 2) % 3,
         first=flat[:, 0],
         last=flat[:, 1],
         clusters=flat[:, 2],
@@ -181,7 +190,7 @@ def test_the_loss_of_a_step_is_the_sum_of_its_documents_and_cuts_keep_them_whole
     empty = made(words(1).float(), batch(targets((1,), [[]]).map(torch.from_numpy)))
     assert torch.isfinite(empty.total)
     alone = made.document_loss(
-        z[:12], torch.arange(12) % 3, torch.from_numpy(np.array([[0, 1, 0], [4, 4, 0], [2, 9, 1]])).T
+        z[:12], torch.arange(24).view(12, 2) % 3, torch.from_numpy(np.array([[0, 1, 0], [4, 4, 0], [2, 9, 1]])).T
     )
     assert alone == pytest.approx(losses[0].item())
 
@@ -204,7 +213,7 @@ def test_memory_grows_with_the_words_and_not_with_their_square() -> None:
     sizes = {}
     for count in (1_000, 4_000):
         with LargestTensor() as largest, torch.inference_mode():
-            mentions, numbers, scores = made.resolve(torch.randn(count, SIZE), torch.arange(count))
+            mentions, numbers, scores = made.resolve(torch.randn(count, SIZE), torch.arange(2 * count).view(-1, 2))
         assert len(mentions.first) == len(numbers) == len(scores) == math.ceil(0.4 * count)
         sizes[count] = largest.size
     block = coreference_scorer.BLOCK

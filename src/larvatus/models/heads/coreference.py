@@ -39,7 +39,7 @@ class CoreferenceTargets(TargetRecord, Generic[A]):
 
     what: ClassVar[str] = "clusters of mentions"
     windows: A  # [E] sequences of each document
-    forms: A  # [W] a number for each word form, whatever its case
+    forms: A  # [W, 2] a number for the form of each word, whatever its case, and for its speaker, 0 if unknown
     first: A  # [G] first word of each gold mention, counted from the first of its document
     last: A  # [G] its last word, itself in it
     clusters: A  # [G] its cluster, a number within its document
@@ -168,11 +168,11 @@ class Coreference(Head):
         )
 
     @torch.inference_mode()
-    def document_loss(self, z_nD: Tensor, forms_n: Tensor, spans_3G: Tensor) -> float:
+    def document_loss(self, z_nD: Tensor, forms_n2: Tensor, spans_3G: Tensor) -> float:
         """The loss of a document, from trunk vectors of its words; `spans` are first and last words and clusters."""
-        return float(self._document(z_nD, forms_n, spans_3G)[0])
+        return float(self._document(z_nD, forms_n2, spans_3G)[0])
 
-    def _document(self, z_nD: Tensor, forms_n: Tensor, spans_3G: Tensor) -> tuple[Tensor, Tensor, int]:
+    def _document(self, z_nD: Tensor, forms_n2: Tensor, spans_3G: Tensor) -> tuple[Tensor, Tensor, int]:
         """Loss, mentions with a right antecedent or rightly none, and mentions."""
         scores_nL = to_float32(self.scorer.mention_scores(z_nD))
         first, last, clusters = spans_3G
@@ -189,18 +189,18 @@ class Coreference(Head):
         clusters_m = gold[kept.first * self.config.longest + kept.last - kept.first]
         right = torch.zeros((), dtype=torch.long, device=z_nD.device)
         h_mH = self.scorer.represent(z_nD, kept)
-        for rows, compared in self.scorer.antecedents_of(h_mH, kept, forms_n):
+        for rows, compared in self.scorer.antecedents_of(h_mH, kept, forms_n2):
             link_loss, correct = antecedent_loss(compared, clusters_m, rows)
             loss, right = loss + link_loss, right + correct
         return loss, right, len(kept.first)
 
     @torch.inference_mode()
-    def resolve(self, z_nD: Tensor, forms_n: Tensor) -> tuple[ScoredMentions, Tensor, Tensor]:
+    def resolve(self, z_nD: Tensor, forms_n2: Tensor) -> tuple[ScoredMentions, Tensor, Tensor]:
         """The mentions of a document that are kept, the best antecedent of each, and its score; from trunk vectors."""
         mentions = self.scorer.select(self.scorer.mention_scores(z_nD), most=self.most_mentions(len(z_nD)))
         h_mH = self.scorer.represent(z_nD, mentions)
         numbers, scores = [mentions.first[:0]], [mentions.scores[:0]]
-        for _, compared in self.scorer.antecedents_of(h_mH, mentions, forms_n):
+        for _, compared in self.scorer.antecedents_of(h_mH, mentions, forms_n2):
             best = compared.scores.max(-1)
             numbers.append(compared.numbers.gather(1, best.indices[:, None])[:, 0])
             scores.append(best.values)

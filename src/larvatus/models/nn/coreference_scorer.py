@@ -11,7 +11,7 @@ words, which attention weighs by how likely they are the head (Lee et al. 2017):
 
 A mention c is compared with the `reach` mentions q before it by a bilinear score, and with the K best of these by a
 layer over both, their product and features (coarse to fine; Lee, He & Zettlemoyer 2018): how far apart they are, in
-words and mentions, and whether they have the same words, the same last word, or one is in the other:
+words and mentions, whether they have the same words, the same last word, or one is in the other, and the same speaker:
 
     coarse(c, q) = m(c) + m(q) + h_c U h_q / √H
     f(c, q) = coarse(c, q) + w · GELU(P h_c + Q h_q + R (h_c ∘ h_q) + φ)
@@ -79,7 +79,7 @@ class CoreferenceScorer(nn.Module):
         self.anaphor, self.antecedent = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden, bias=False)
         self.product = nn.Linear(hidden, hidden, bias=False)
         self.word_distance, self.mention_distance = nn.Embedding(BUCKETS, hidden), nn.Embedding(BUCKETS, hidden)
-        self.match = nn.Embedding(8, hidden)
+        self.match, self.speaker = nn.Embedding(8, hidden), nn.Embedding(3, hidden)
         self.output = nn.Linear(hidden, 1)
         self.dropout = Dropout(dropout)
 
@@ -137,13 +137,17 @@ class CoreferenceScorer(nn.Module):
         return vectors
 
     def antecedents_of(
-        self, h_mH: Tensor, mentions: ScoredMentions, forms_n: Tensor
+        self, h_mH: Tensor, mentions: ScoredMentions, forms_n2: Tensor
     ) -> Iterator[tuple[slice, ScoredAntecedents]]:
-        """The K best antecedents of each mention, some mentions at a time."""
+        """The K best antecedents of each mention, some mentions at a time.
+
+        `forms` are a number for the form of each word, and for its speaker, 0 if unknown.
+        """
         coarse_mH = self.coarse(h_mH) * self.scale
         anaphor_mH, antecedent_mH = self.anaphor(h_mH), self.antecedent(h_mH)
-        sums = F.pad(forms_n.cumsum(0), (1, 0))  # wraps around, so differences are exact
-        words_m, final_m = sums[mentions.last + 1] - sums[mentions.first], forms_n[mentions.last]
+        form_n, speaker_m = forms_n2[:, 0], forms_n2[mentions.first, 1]
+        sums = F.pad(form_n.cumsum(0), (1, 0))  # wraps around, so differences are exact
+        words_m, final_m = sums[mentions.last + 1] - sums[mentions.first], form_n[mentions.last]
         total = len(h_mH)
         for start in range(0, total, BLOCK):
             rows = torch.arange(start, min(start + BLOCK, total), device=h_mH.device)
@@ -154,9 +158,12 @@ class CoreferenceScorer(nn.Module):
             first, last = mentions.first, mentions.last
             match = (words_m[rows, None] == words_m[numbers]) + 2 * (final_m[rows, None] == final_m[numbers])
             match = match + 4 * (first[rows, None] <= last[numbers])
+            known = (speaker_m[rows, None] != 0) & (speaker_m[numbers] != 0)
+            speaker = known * (1 + (speaker_m[rows, None] == speaker_m[numbers]))
             hidden = anaphor_mH[rows, None] + antecedent_mH[numbers] + self.product(h_mH[rows, None] * earlier_rKH)
             hidden = hidden + self.word_distance(buckets(first[rows, None] - last[numbers]))
             hidden = hidden + self.mention_distance(buckets(rows[:, None] - numbers)) + self.match(match)
+            hidden = hidden + self.speaker(speaker)
             fine = self.output(self.dropout(F.gelu(hidden)))[..., 0].float()
             yield (
                 slice(start, start + len(rows)),

@@ -83,25 +83,28 @@ def word_vectors(model: Network, documents: CorefDocuments, scoring: ScoringOpti
 def document_vectors(
     model: Network, documents: CorefDocuments, scoring: ScoringOptions, features: Features | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Vectors [n, D] and forms [n] of the words of each document, on the device; `features` are of a frozen encoder."""
+    """Vectors [n, D] and forms [n, 2] of the words of each document, on the device.
+
+    `features` are outputs of a frozen encoder, which is then not run.
+    """
     head, borders = coref_head(model), edges(documents.words).tolist()
     vectors = word_vectors(model, documents, scoring) if features is None else None
     model.eval()
     for number, (begin, end) in enumerate(pairwise(borders)):
-        forms_n = torch.from_numpy(documents.forms[begin:end]).to(scoring.device)
+        forms_n2 = torch.from_numpy(documents.forms[begin:end]).to(scoring.device)
         if vectors is not None:
-            yield torch.from_numpy(vectors[begin:end]).to(scoring.device), forms_n
+            yield torch.from_numpy(vectors[begin:end]).to(scoring.device), forms_n2
         elif features is not None:
             with torch.inference_mode(), scoring.autocast():
                 z_nD = head.trunk(features.of(np.array([number])))
-            yield z_nD.float(), forms_n
+            yield z_nD.float(), forms_n2
 
 
 @torch.inference_mode()
-def resolve(head: Coreference, z_nD: torch.Tensor, forms_n: torch.Tensor, scoring: ScoringOptions) -> ResolvedMentions:
+def resolve(head: Coreference, z_nD: torch.Tensor, forms_n2: torch.Tensor, scoring: ScoringOptions) -> ResolvedMentions:
     """Mentions and antecedents of a document."""
     with scoring.autocast():
-        mentions, numbers, scores = head.resolve(z_nD, forms_n)
+        mentions, numbers, scores = head.resolve(z_nD, forms_n2)
     return ResolvedMentions(
         first=mentions.first.cpu().numpy(),
         last=mentions.last.cpu().numpy(),
@@ -113,8 +116,8 @@ def resolve(head: Coreference, z_nD: torch.Tensor, forms_n: torch.Tensor, scorin
 def resolved(model: Network, documents: CorefDocuments, scoring: ScoringOptions) -> Iterator[ResolvedMentions]:
     """Mentions and antecedents of each document."""
     head = coref_head(model)
-    for z_nD, forms_n in document_vectors(model, documents, scoring):
-        yield resolve(head, z_nD, forms_n, scoring)
+    for z_nD, forms_n2 in document_vectors(model, documents, scoring):
+        yield resolve(head, z_nD, forms_n2, scoring)
 
 
 def predicted_clusters(

@@ -1,4 +1,4 @@
-"""Documents as the model reads them: words of all windows end to end, forms of words, gold mentions.
+"""Documents as the model reads them: words of all windows end to end, their forms and speakers, gold mentions.
 
     data = encode_documents(tokenizer, segments(train.examples, 4096, singletons=True), config, windows)
     data.batch(np.array([3]))                  # one document, all of its windows
@@ -41,7 +41,7 @@ class CorefDocuments:
     texts: list[Alignment]
     sequences: Sequences
     forms: Ints
-    """[W] a number for the form of each word that is read, whatever its case."""
+    """[W, 2] a number for the form of each word that is read, whatever its case, and for who says it, 0 if unknown."""
     mentions: tuple[Ints, ...]
     """[G, 3] first word, last word and cluster of the mentions of each document, where they are read."""
 
@@ -109,12 +109,17 @@ def encode_documents(
     assert sequences.words is not None
     read = np.diff(edges(sequences.words.counts)[edges(sequences.parts)]).tolist()
     forms = [
-        form_number(text.text[start:end].casefold())
-        for text, count in zip(texts, read, strict=True)
-        for start, end in text.word_spans[:count].tolist()
+        (form_number(text.text[start:end].casefold()), form_number(speaker) if speaker else 0)
+        for text, example, count in zip(texts, examples, read, strict=True)
+        for (start, end), speaker in zip(text.word_spans[:count].tolist(), _speakers(example, count), strict=True)
     ]
     mentions = tuple(_mentions(example, count) for example, count in zip(examples, read, strict=True))
-    return CorefDocuments(texts, sequences, np.array(forms, np.int64), mentions)
+    return CorefDocuments(texts, sequences, np.array(forms, np.int64).reshape(-1, 2), mentions)
+
+
+def _speakers(example: WordExample, read: int) -> Sequence[str]:
+    speakers = example.speakers if isinstance(example, CorefExample) else ()
+    return speakers[:read] or ("",) * read
 
 
 def _mentions(example: WordExample, read: int) -> Ints:
@@ -157,6 +162,7 @@ def _part(example: CorefExample, begin: int, end: int) -> CorefExample:
         clusters=tuple(cluster for cluster in inside if cluster),
         text=text[low:high],
         places=tuple((a - low, b - low) for a, b in places[begin:end]),
+        speakers=example.speakers[begin:end],
         sentences=tuple(start - begin for start in example.sentences if begin <= start < end),
     )
 

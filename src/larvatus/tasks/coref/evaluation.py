@@ -89,9 +89,9 @@ class CorefValidation(EncodedValidation):
     def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
         head, losses, predicted = coref_head(model), 0.0, []
         vectors = document_vectors(model, self.data, scoring, self.features)
-        for (z_nD, forms_n), gold in zip(vectors, self.data.mentions, strict=True):
-            predicted.append(resolve(head, z_nD, forms_n, scoring).spans(singletons=head.config.singletons))
-            losses += head.document_loss(z_nD, forms_n, torch.from_numpy(gold).to(scoring.device).T)
+        for (z_nD, forms_n2), gold in zip(vectors, self.data.mentions, strict=True):
+            predicted.append(resolve(head, z_nD, forms_n2, scoring).spans(singletons=head.config.singletons))
+            losses += head.document_loss(z_nD, forms_n2, torch.from_numpy(gold).to(scoring.device).T)
         sums = document_counts(self.examples, predicted).sum(0)
         values = {"conll-f1": float(conll_score(sums[0]))}
         values |= {f"{name}-f1": float(value) for name, value in zip(METRICS, coreference_f1(sums[0]), strict=True)}

@@ -36,8 +36,12 @@ class CorefExample(WordsExample):
     id: str | None = None
     sentences: tuple[int, ...] = ()
     """First word of each sentence; empty where sentences are not known."""
+    speakers: tuple[str, ...] = ()
+    """Who says each word, "" where nobody is named; empty where speakers are not known."""
 
     def __post_init__(self) -> None:
+        if self.speakers and len(self.speakers) != len(self.words):
+            raise DataError(f"{self.place}: {len(self.words):,} words but {len(self.speakers):,} speakers")
         if (self.text is None) != (self.places is None) or len(self.places or self.words) != len(self.words):
             raise DataError(f"{self.place}: a text goes with the characters of each of its words; give both or neither")
 
@@ -62,7 +66,7 @@ class CorefExample(WordsExample):
         return shorten(" / ".join(" ".join(self.words[a:b]) for a, b in self.mentions))
 
     def contents(self) -> list[Any]:
-        return [self.words, self.clusters]
+        return [self.words, self.clusters, *([self.speakers] if self.speakers else [])]
 
 
 class ClusterNotes(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,11 @@ from larvatus.data.labelled.records import LabelledExample
 from larvatus.data.text.sentences import sentence_spans
 from larvatus.tasks.coref.brackets import write_brackets
 from larvatus.tasks.coref.examples import CorefExample
+from larvatus.tasks.coref.reader import SPEAKER_COLUMN
 from larvatus.tasks.coref.results import ResolvedDocument
 
 COLUMNS = 12
-"""Columns of CoNLL-2012; only document, part, number, word and brackets are written."""
+"""Columns of CoNLL-2012; only document, part, number, word, speaker and brackets are written."""
 
 
 def conll_lines(example: CorefExample) -> Iterator[str]:
@@ -28,8 +30,16 @@ def conll_lines(example: CorefExample) -> Iterator[str]:
     yield f"#begin document ({name}); part 0"
     for begin, end in _sentences(example):
         for number in range(begin, end):
-            row = [name, "0", str(number - begin), example.words[number], *"-" * (COLUMNS - 5), cells[number] or "-"]
-            yield "\t".join(row)
+            columns = [
+                name,
+                "0",
+                str(number - begin),
+                example.words[number],
+                *"-" * (COLUMNS - 5),
+                cells[number] or "-",
+            ]
+            columns[SPEAKER_COLUMN] = (example.speakers[number] if example.speakers else "") or "-"
+            yield "\t".join(columns)
         yield ""
     yield "#end document"
 
@@ -42,6 +52,8 @@ def conllu_lines(example: CorefExample) -> Iterator[str]:
     yield "# global.Entity = eid"
     for sentence, (begin, end) in enumerate(_sentences(example), start=1):
         yield f"# sent_id = {_name(example)}-{sentence}"
+        if example.speakers and (speaker := example.speakers[begin]):
+            yield f"# speaker = {speaker}"
         yield f"# text = {' '.join(text[places[begin][0] : places[end - 1][1]].split())}"
         for number in range(begin, end):
             touches = number + 1 < end and places[number][1] == places[number + 1][0]
@@ -54,7 +66,10 @@ def jsonl_lines(example: CorefExample) -> Iterator[str]:
     """One line: sentences of words, and clusters of first and last words."""
     groups = [[[first, end - 1] for first, end in cluster] for cluster in example.clusters or ()]
     parts = [example.words[begin:end] for begin, end in _sentences(example)]
-    yield json.dumps({"doc_key": _name(example), "sentences": parts, "clusters": groups}, ensure_ascii=False)
+    row: dict[str, Any] = {"doc_key": _name(example), "sentences": parts, "clusters": groups}
+    if example.speakers:
+        row["speakers"] = [example.speakers[begin:end] for begin, end in _sentences(example)]
+    yield json.dumps(row, ensure_ascii=False)
 
 
 FORMATS: Mapping[str, Callable[[CorefExample], Iterator[str]]] = {".conll": conll_lines, ".conllu": conllu_lines}
@@ -65,6 +80,7 @@ def as_example(given: LabelledExample, predicted: ResolvedDocument) -> CorefExam
     """A prediction as a labelled document; sentences are those of the document, if it has some."""
     places = tuple((word.start, word.end) for word in predicted.words)
     starts = given.sentences if isinstance(given, CorefExample) else ()
+    speakers = given.speakers if isinstance(given, CorefExample) else ()
     if not starts and places:
         begins = [begin for begin, _ in sentence_spans(predicted.text)]
         at = np.searchsorted([start for start, _ in places], begins)
@@ -77,6 +93,7 @@ def as_example(given: LabelledExample, predicted: ResolvedDocument) -> CorefExam
         places=places,
         id=given.id,
         sentences=starts,
+        speakers=speakers if len(speakers) == len(places) else (),
     )
 
 

@@ -11,7 +11,8 @@
 | JSON lines | `text` | `clusters` of ``[start, end]`` characters, or of records with `start` and `end` |
 | GAP (`.tsv`) | text | a pronoun and two names (`gap.py`) |
 
-Mentions of empty nodes and mentions in several pieces are no spans of words and are left out.
+Speakers are the 10th of 12 columns of CoNLL-2012, ``# speaker`` of a sentence, and `speakers`, a list as `words` or
+`sentences`. Mentions of empty nodes and mentions in several pieces are no spans of words and are left out.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from larvatus.tasks.coref.gap import is_gap, read_gap
 
 EMPTY = ("", "-", "_", "*")
 """Cells without a bracket."""
-WORD_COLUMN = 3
+WORD_COLUMN, SPEAKER_COLUMN = 3, 9
 FEWEST_COLUMNS = 5
 IDS = ("id", "doc_key", "doc_id")
 _BEGIN = re.compile(r"#begin document \(?(?P<name>.*?)\)?;?(?:\s+part\s+(?P<part>\d+))?\s*")
@@ -56,6 +57,7 @@ class _Reading:
     texts: list[str] = field(default_factory=list)
     """Texts of the sentences, where they are known."""
     places: list[tuple[int, int]] = field(default_factory=list)
+    speakers: list[str] = field(default_factory=list)
 
     def example(self, *, labelled: bool) -> tuple[CorefExample, ClusterNotes] | None:
         """None where brackets are broken, or where there are no words."""
@@ -72,6 +74,7 @@ class _Reading:
             places=tuple(self.places) if self.texts else None,
             id=self.name,
             sentences=tuple(self.starts),
+            speakers=tuple(self.speakers) if any(self.speakers) else (),
         )
         return example, notes + ClusterNotes(pieces=self.brackets.pieces)
 
@@ -143,6 +146,8 @@ def _of_conll(name: str, problems: Problems | None, *, labelled: bool) -> Iterat
             fresh = False
         if labelled and cells[-1].strip() not in EMPTY:
             reading.brackets.word(len(reading.words), cells[-1].strip(), place)
+        speaker = cells[SPEAKER_COLUMN].strip() if len(cells) > SPEAKER_COLUMN + 1 else ""
+        reading.speakers.append("" if speaker in EMPTY else speaker)
         reading.words.append(cells[WORD_COLUMN])
     if reading is not None:
         yield from _finished(reading, labelled=labelled)
@@ -177,6 +182,7 @@ def _add_sentence(reading: _Reading, sentence: Sentence, name: str, *, labelled:
         if labelled and (entity := pairs(cells).get("Entity")):
             reading.brackets.word(len(reading.words), entity, Place(name, line))
         reading.words.append(cells[1])
+    reading.speakers += [sentence.comments.get("speaker", "")] * len(sentence.rows)
 
 
 def _spaced(words: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
@@ -227,8 +233,15 @@ def _of_row(row: Row, place: Place, problems: Problems | None, *, labelled: bool
             _check(first, last + 1, len(words), "words")
     named = {str(number): [(first, last + 1) for first, last in group] for number, group in enumerate(given)}
     clusters, notes = sort_clusters(named, starts)
-    sentence_starts = tuple(starts)
-    return CorefExample(words, clusters if labelled else None, place, id=identifier, sentences=sentence_starts), notes
+    example = CorefExample(
+        words,
+        clusters if labelled else None,
+        place,
+        id=identifier,
+        sentences=tuple(starts),
+        speakers=_speakers_of(row, len(words)),
+    )
+    return example, notes
 
 
 def _words_of(row: Row) -> tuple[tuple[str, ...] | None, list[int]]:
@@ -249,6 +262,18 @@ def _words_of(row: Row) -> tuple[tuple[str, ...] | None, list[int]]:
             starts.append(before)
         before += len(part)
     return words, starts
+
+
+def _speakers_of(row: Row, count: int) -> tuple[str, ...]:
+    """The speaker of each word: a list as long as the words, or such lists for sentences."""
+    given = row.get("speakers")
+    if not isinstance(given, list):
+        return ()
+    flat = [each for part in given for each in (part if isinstance(part, list) else [part])]
+    if len(flat) != count or not all(isinstance(each, str) for each in flat):
+        raise DataError(f"{count:,} words need as many speakers, which are texts, not {len(flat):,}")
+    named = ["" if each in EMPTY else each for each in flat]
+    return tuple(named) if any(named) else ()
 
 
 def _clusters_of(row: Row) -> list[list[tuple[int, int]]]:
