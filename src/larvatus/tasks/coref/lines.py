@@ -30,14 +30,8 @@ def conll_lines(example: CorefExample) -> Iterator[str]:
     yield f"#begin document ({name}); part 0"
     for begin, end in _sentences(example):
         for number in range(begin, end):
-            columns = [
-                name,
-                "0",
-                str(number - begin),
-                example.words[number],
-                *"-" * (COLUMNS - 5),
-                cells[number] or "-",
-            ]
+            columns = [name, "0", str(number - begin), example.words[number], *"-" * (COLUMNS - 4)]
+            columns[-1] = cells[number] or "-"
             columns[SPEAKER_COLUMN] = (example.speakers[number] if example.speakers else "") or "-"
             yield "\t".join(columns)
         yield ""
