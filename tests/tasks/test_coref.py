@@ -65,9 +65,10 @@ def test_a_rule_is_learned_through_the_commands(finetune: Call, larvatus: Call, 
     assert said["metrics"]["lea-f1-without-singletons"]["value"] > 0.9
     assert len(said["precision_and_recall"]) == 10
     assert "resolves coreference" in (place / "README.md").read_text()
-    text = "the river was wide . your was deep . the bank and the river . your"
+    text = "the river was wide . your was deep . the bank turn . your in . the river was wide ."
     code, out, _ = larvatus("predict", place, text, "--device", "cpu")
-    assert (code, out) == (0, "[the river]₁ was wide . [your]₁ was deep . [the bank]₂ and [the river]₁ . [your]₁\n")
+    marked = "[the river]₁ was wide . [your]₁ was deep . [the bank]₂ turn . [your]₂ in . [the river]₁ was wide .\n"
+    assert (code, out) == (0, marked)
 
 
 def test_results_in_python_and_in_files(tiny_directory: Path, larvatus: Call, tmp_path: Path) -> None:
@@ -277,7 +278,7 @@ def test_gap_by_the_official_counts(resolver: Bundle, tmp_path: Path) -> None:
 
 
 def test_inputs_without_words_or_with_odd_ones(resolver: Bundle) -> None:
-    odd = [TextExample(text, None, None, Place("text", 1)) for text in ("?", "a", "…", "the river " * 200)]
+    odd = [TextExample(text, None, None, Place("text", 1)) for text in ("?", "a", "…", "the river " * 200, " ")]
     found = predict_documents(resolver.network, encoded(resolver, odd), ScoringOptions())
-    assert [len(each.words) for each in found] == [1, 1, 1, 400]
+    assert [len(each.words) for each in found] == [1, 1, 1, 400, 0]
     assert all(each.to_dicts() for each in found)
