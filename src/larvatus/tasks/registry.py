@@ -24,6 +24,7 @@ from larvatus.models.heads.head import HeadConfig
 from larvatus.tasks.answers.task import AnswerTask
 from larvatus.tasks.choose.task import ChooseTask
 from larvatus.tasks.classify.task import ClassifyTask
+from larvatus.tasks.coref.task import CorefTask
 from larvatus.tasks.embed.task import EmbedTask
 from larvatus.tasks.multitask.task import MultiTask
 from larvatus.tasks.multitask.views import task_view
@@ -51,6 +52,7 @@ TASKS: Mapping[str, AnyTask] = {
         EmbedTask(),
         RerankTask(),
         RolesTask(),
+        CorefTask(),
     )
 }
 if TYPE_CHECKING:

@@ -468,6 +468,12 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     decoder: Literal["crf", "viterbi", "spans"]
     one_by_one: bool
     language: str
+    singletons: bool | None
+    mentions: float
+    antecedents: int
+    mentions_back: int
+    mention_weight: float
+    segment: int
     group: str | None
     hold_out: bool
     watch: Callbacks

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Union
 
 from larvatus.models.heads.answering import QuestionAnsweringConfig
 from larvatus.models.heads.classification import ClassificationConfig
+from larvatus.models.heads.coreference import CoreferenceConfig
 from larvatus.models.heads.embedding import EmbeddingConfig
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.heads.late_interaction import LateInteractionConfig
@@ -38,6 +39,7 @@ HEAD_CONFIGS: tuple[type[HeadConfig], ...] = (
     RerankingConfig,
     LateInteractionConfig,
     SparseConfig,
+    CoreferenceConfig,
 )
 HEAD_TYPES: dict[str, type[HeadConfig]] = {str(config.__struct_config__.tag): config for config in HEAD_CONFIGS}
 """Head configs by their tags."""

@@ -79,12 +79,12 @@ class ParsedSentence:
         """The words whose head it is, in their order."""
         return tuple(other for other in self.words if other.head == word.id)
 
-    def conllu(self, number: int) -> list[str]:
-        """Its lines: those that it was read from, with new columns, or new ones; `number` is its id."""
+    def conllu(self, identifier: str) -> list[str]:
+        """Its lines: those that it was read from, with new columns, or new ones with this id."""
         if self.lines:
             return rewrite_lines(self.lines, self._columns())
         columns = {FEATS: [ABSENT] * len(self.words), **self._columns()}
-        lines = [f"# sent_id = {number}", f"# text = {' '.join(self.text.split())}"]
+        lines = [f"# sent_id = {identifier}", f"# text = {' '.join(self.text.split())}"]
         first = 0
         for token in self.tokens:
             last = first + len(token.words)
@@ -165,10 +165,13 @@ class Parsed(Tabular):
             for word in sentence.words
         ]
 
-    def to_conllu(self, *, first: int = 1) -> str:
-        """The sentences as CoNLL-U, each with a blank line after it; new ones are numbered from `first`."""
-        blocks = (sentence.conllu(number) for number, sentence in enumerate(self.sentences, start=first))
-        return "".join("\n".join(lines) + "\n\n" for lines in blocks)
+    def conllu(self, number: int = 1) -> Iterator[list[str]]:
+        """The lines of each sentence in CoNLL-U; new sentences of the third text have the ids 3-1, 3-2, …"""
+        return (sentence.conllu(f"{number}-{place}") for place, sentence in enumerate(self.sentences, start=1))
+
+    def to_conllu(self) -> str:
+        """The sentences as CoNLL-U, each with a blank line after it."""
+        return "".join("\n".join(lines) + "\n\n" for lines in self.conllu())
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         """The words of all sentences, each with its relation and its head."""

@@ -6,7 +6,8 @@ larvatus predict runs/parser "She reads." --conllu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from larvatus.core.errors import DataError
@@ -14,7 +15,7 @@ from larvatus.core.ranges import DropoutRate, Size
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.file_options import FileOptions, Paths
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.records import Dataset, Kind, TaggedExample
+from larvatus.data.labelled.records import Dataset, Kind, LabelledExample, TaggedExample
 from larvatus.data.labelled.tables import Columns
 from larvatus.data.labelled.tagged import format_of
 from larvatus.data.labelled.texts import TextFormat
@@ -98,7 +99,7 @@ class ParseTask(Task[TreeExample, Parsed, ParseOptions]):
     defaults = Defaults(1e-4, 10.0, 6_000)
     card = CardTerms("parses sentences into dependency trees", "token-classification", None)
     reads_words = True
-    shows = frozenset({"conllu"})
+    line_formats = frozenset({".conllu"})
 
     def read_files(
         self, source: Paths, files: FileOptions, kind: Kind | None, problems: Problems | None
@@ -145,6 +146,9 @@ class ParseTask(Task[TreeExample, Parsed, ParseOptions]):
             parsed = tuple(next(trees) for _ in sentences)
             answers.append(Parsed(text=example.reads(), sentences=parsed, coverage=coverage, notes=notes))
         return answers
+
+    def lines(self, ending: str, example: LabelledExample, prediction: Parsed, *, number: int = 1) -> Iterable[str]:
+        return chain.from_iterable([*lines, ""] for lines in prediction.conllu(number))
 
     def evaluate(self, bundle: Bundle, data: Dataset[TreeExample], options: EvaluationOptions) -> TreeEvaluation:
         return evaluate_trees(bundle, data, options)

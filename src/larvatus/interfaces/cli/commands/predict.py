@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -37,9 +37,9 @@ from larvatus.data.labelled.tables import Columns
 from larvatus.data.labelled.texts import TextFormat
 from larvatus.data.text.readers import expand_patterns
 from larvatus.interfaces.api.task_settings import PredictSettings
-from larvatus.interfaces.cli.conllu_output import ENDING, conllu_writer
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.glue_output import write_for_server
+from larvatus.interfaces.cli.line_files import LINE_FORMATS, Writer, line_writer, writes_by_id
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.tasks.inputs import PlainTexts
@@ -71,7 +71,8 @@ class PredictRequest(Settings):
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """.jsonl, .csv, .tsv or .parquet, answers by id to .json, or trees to .conllu; it appears when whole."""
+    """.jsonl, .csv, .tsv or .parquet, answers by id to .json, trees to .conllu, coreference to .conll or .conllu; it
+    appears when whole."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
@@ -79,7 +80,7 @@ class PredictRequest(Settings):
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
     conllu: bool = False
-    """Trees as CoNLL-U; --format conllu without a file is the same."""
+    """Print CoNLL-U; --format conllu without a file is the same."""
     glue_submission: Annotated[str | None, Flag(metavar="TASK")] = None
     """Write a file for GLUE's test server into the folder --out: cola, sst2, mrpc, stsb, qqp, mnli-m, mnli-mm, qnli,
     rte, wnli or ax, with its unlabelled test set as --file."""
@@ -100,11 +101,11 @@ class PredictRequest(Settings):
         return [*(text for text in self.texts if text == "-"), *self.file]
 
     @property
-    def trees(self) -> bool:
-        """Whether trees are written as CoNLL-U."""
+    def lines(self) -> str:
+        """The format of lines in which results are written or printed, as an ending; empty for rows."""
         if self.out is not None:
-            return self.out.suffix.lower() == ENDING
-        return self.conllu or (self.format == "conllu" and not self.names)
+            return self.out.suffix if self.out.suffix in LINE_FORMATS else ""
+        return ".conllu" if self.conllu or (self.format == "conllu" and not self.names) else ""
 
     def check(self) -> None:
         if not (self.texts or self.file):
@@ -121,9 +122,9 @@ class PredictRequest(Settings):
             self._check_submission(self.test)
             return
         check_outputs(self.out, overwrite=self.overwrite or self.resume, inputs=[self.model, *self.file])
-        check_row_file(self.out, also=(".json", ENDING))
-        if self.conllu and (self.as_json or not self.trees):
-            raise UsageError("--conllu prints trees; leave --json out, and end --out in .conllu")
+        check_row_file(self.out, also=(".json", *LINE_FORMATS))
+        if self.conllu and (self.as_json or self.lines != ".conllu"):
+            raise UsageError("--conllu prints CoNLL-U; leave --json out, and end --out in .conllu")
 
     @property
     def test(self) -> GlueTestSet | None:
@@ -182,19 +183,16 @@ def predict(
         ),
     )
     begun, top = time.monotonic(), len(labels) if chosen.probabilities else chosen.top
-    by_id = request.out is not None and request.out.suffix == ".json"
-    if by_id and not task.answers_by_id:
-        raise UsageError(
-            f"{request.out}: .json holds answers to questions by id, and {request.model} {task.card.what}; "
-            "end it in .jsonl, .csv, .tsv or .parquet"
-        )
+    by_id = writes_by_id(request.out, task, request.model)
+    in_lines = line_writer(request.out, request.lines, task, request.model, resume=request.resume)
     answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.requested_device))
     with write_errors_to(bulk.errors):
         if request.out is not None and request.resume:
             totals = _resumable(request, chosen, answering, examples, top=top, by_id=by_id)
         else:
             totals = ReadTotals()
-            with _writer(request, top=top, labels=labels, by_id=by_id) as (write, bar):
+            rows = _writer(request.out, as_json=request.as_json, top=top, labels=labels, by_id=by_id)
+            with in_lines or rows as (write, bar):
                 for answer in _noting(answering(blocks(examples))):
                     totals.add(answer.found)
                     write(answer)
@@ -222,7 +220,7 @@ def _resumable(
 ) -> ReadTotals:
     """Write predictions to a file that can be resumed after a kill."""
     inputs = fingerprint(request.file)
-    if by_id or request.trees or inputs is None:
+    if by_id or inputs is None:
         raise UsageError("--resume is for lines of files that can be read again; name --out answers.jsonl and --file")
     settings = {**msgspec.to_builtins(chosen), "inputs": inputs, "columns": [request.text, request.pair_column]}
     settings |= {"format": request.format, "model": answering.model.fingerprint, "errors": skips_bad_rows()}
@@ -247,7 +245,6 @@ def _refuse_foreign(task: AnyTask, request: PredictRequest, beside: Mapping[str,
     if "pair" in foreign:
         foreign.insert(foreign.index("pair") + 1, "pair_column")
     shown = {"top": chosen.top, "probabilities": chosen.probabilities, "beams": chosen.beams}
-    shown["conllu"] = request.trees
     foreign += [name for name in shown if name not in task.shows]
     named = {**beside, "pair_column": request.pair_column, **shown}
     given = [name for name in dict.fromkeys(foreign) if named.get(name)]
@@ -268,14 +265,10 @@ def _understood(task: AnyTask) -> set[str]:
 
 @contextmanager
 def _writer(
-    request: PredictRequest, *, top: int | None, labels: Sequence[str], by_id: bool = False
-) -> Iterator[tuple[Callable[[ExamplePrediction], None], ProgressReporter | None]]:
+    out: Path | None, *, as_json: bool, top: int | None, labels: Sequence[str], by_id: bool = False
+) -> Iterator[Writer]:
     """What to do with each answer; a bar counts them where they go to a file."""
-    out = request.out
-    if request.trees:
-        with conllu_writer(out) as written:
-            yield written
-    elif out is not None and by_id:
+    if out is not None and by_id:
         answers: dict[str, str] = {}
         with ProgressReporter("questions") as bar:
             yield (lambda answer: _keep(answers, answer)), bar
@@ -283,7 +276,7 @@ def _writer(
     elif out is not None:
         with row_file(out) as write, ProgressReporter("texts") as bar:
             yield (lambda answer: write(*as_rows(answer, top))), bar
-    elif request.as_json:
+    elif as_json:
         # flush each line: the reader of the pipe need not wait for more
         yield (lambda answer: print(json_line(answer, top), flush=True)), None
     else:
