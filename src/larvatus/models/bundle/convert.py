@@ -43,6 +43,7 @@ from larvatus.models.bundle.huggingface import (
     ModelLayout,
     get_layout,
     layout_for,
+    stated_architecture,
     unsupported_reason,
 )
 from larvatus.models.bundle.huggingface.native import Native
@@ -130,7 +131,7 @@ def convert_bundle(
     write_bundle(out, converted, layout=layout, dtype=PRECISIONS[dtype], card=card)
     if bundle.adapter is not None:
         store_adapter(out, bundle.adapter, dtype="float16" if dtype == "bfloat16" else dtype)
-    config = layout.config(converted.architecture, pad=pad)
+    config = layout.config(stated_architecture(converted.architecture), pad=pad)
     return ConversionResult(
         path=out,
         layout=layout.model_type,
