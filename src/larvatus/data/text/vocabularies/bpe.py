@@ -66,7 +66,7 @@ class BPEConfig(Settings, path="tokenizer.", error=RecipeError, tag="bpe"):
 
 class ByteBPE(VocabularyKind[ByteBPEConfig]):
     def set_pipeline(self, library: tokenizers.Tokenizer, config: ByteBPEConfig) -> None:
-        step = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)
+        step: Any = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)
         if config.digits == "apart":
             digit = pre_tokenizers.Split(tokenizers.Regex(r" ?\d"), "isolated")
             step = pre_tokenizers.Sequence([digit, step])
