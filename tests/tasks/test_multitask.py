@@ -231,7 +231,7 @@ def test_it_is_saved_as_one_directory_with_a_card_of_all_tasks(joint: Model, fil
     path = joint.bundle.path
     bundle = load_bundle(path)
     assert [str(config.__struct_config__.tag) for config in bundle.objectives] == ["tagging", "spans", "classification"]
-    assert [config.weight for config in bundle.objectives] == [1, 1, 0.5]  # type: ignore[union-attr]
+    assert [config.weight for config in bundle.objectives] == [1, 4, 0.5]  # type: ignore[union-attr]
     assert len(with_task(bundle, "spans").network.objectives) == 1
     card = (path / "README.md").read_text()
     assert "An encoder that tags words, finds spans of words, nested ones too and classifies texts" in card
