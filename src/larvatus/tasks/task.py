@@ -106,6 +106,8 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     """Whether the tasks of GLUE are of this kind."""
     joins: ClassVar[bool] = True
     """Whether its head can share an encoder with heads of other tasks, and be trained with them (`multitask/`)."""
+    joint_weight: ClassVar[float] = 1.0
+    """Weight of its mean loss next to the losses of other tasks, where none is given."""
     served: ClassVar[bool] = True
     """Whether the server makes an operation of its predictions; vectors and reranking have special routes."""
     keeps_lm_loss: ClassVar[bool] = True

@@ -29,7 +29,7 @@ class MultiTaskOptions(Settings):
     by_task: dict[str, Any] = {}
     """Options of a task; its defaults where they are missing."""
     weights: dict[str, Weight] = {}
-    """Weight of the mean loss of a task; 1 where it is missing."""
+    """Weight of the mean loss of a task; that of the task (`joint_weight`) where it is missing."""
 
     @classmethod
     def of(cls, by_task: Mapping[str, Struct | None], weights: Mapping[str, Any]) -> MultiTaskOptions:
@@ -57,10 +57,9 @@ class OneTaskArguments:
         options: Struct | None = self._options.by_task.get(self.task)
         return options
 
-    @property
-    def weight(self) -> float:
+    def weight(self, default: float) -> float:
         """Weight of the task's loss."""
-        return self._options.weights.get(self.task, 1.0)
+        return self._options.weights.get(self.task, default)
 
     @property
     def trainable(self) -> Trainable:

@@ -10,7 +10,7 @@ loss compares whole batches, or that read more than an encoder's states). What i
 | question | answer | file |
 | --- | --- | --- |
 | what a step holds | examples of every task, in shares that grow with the root of their number | `data.py` |
-| the loss | weighted sum of the tasks' mean losses; weights are 1 unless given | `trainer/trainer.py` |
+| the loss | weighted sum of the tasks' mean losses (`joint_weight`, unless given) | `trainer/trainer.py` |
 | which checkpoint is kept | that with the best mean of the tasks' main metrics | `validation.py` |
 | rate and epochs | those of the first task, with the largest set; each head has the rate of its task | here |
 | trainable parts | as of one task, once for all heads; over a frozen encoder, each head reads features | `trainer/` |
@@ -118,10 +118,8 @@ class MultiTask(Task[Any, TaskPredictions, MultiTaskOptions]):
         for name, task in self.tasks.items():
             one_args = OneTaskArguments(args, name)
             data[name] = task.prepare(bundle, parts_of(train)[name], parts_of(dev).get(name), one_args)
-        heads = {
-            name: msgspec.structs.replace(part.head, weight=OneTaskArguments(args, name).weight)
-            for name, part in data.items()
-        }
+        weights = {name: OneTaskArguments(args, name).weight(task.joint_weight) for name, task in self.tasks.items()}
+        heads = {name: msgspec.structs.replace(part.head, weight=weights[name]) for name, part in data.items()}
         rate = self.defaults.rate * self.defaults.head_rate
         rates = {name: task.defaults.rate * task.defaults.head_rate / rate for name, task in self.tasks.items()}
         scored = {name: part.validation for name, part in data.items() if part.validation is not None}

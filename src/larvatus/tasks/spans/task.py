@@ -170,6 +170,7 @@ class SpansTask(Task[SpannedWords, Spanned, SpansOptions]):
     defaults = Defaults(1e-4, 5.0, 4_000)
     card = CardTerms("finds spans of words, nested ones too", "token-classification", None)
     reads_words = True
+    joint_weight = 4.0  # a mean over all spans, most of which are nothing: its gradient is small
     as_tuples = (("text", "spans"),)
 
     def read_files(
