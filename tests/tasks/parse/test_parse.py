@@ -194,6 +194,21 @@ def test_a_bad_tree_stops_training_with_its_line(finetune: Call, tmp_path: Path)
     assert f"{path}:3: heads form a cycle (1 → 1)" in err
 
 
+def test_options_that_cannot_be_are_refused(finetune: Call, tmp_path: Path) -> None:
+    path = treebank(tmp_path / "train.conllu", 4)
+    for arguments, says in (
+        (("--language", "english!"), "is no language code"),
+        (("--metric", "entity-f1"), "--metric entity-f1 does not score this task"),
+        (("--truncate",), "leave --truncate out"),
+    ):
+        code, _, err = finetune("parse", "--train", path, "--out", tmp_path / "run", *arguments)
+        assert (code, says in err) == (2, True), err
+    bare = tmp_path / "bare.conllu"
+    bare.write_text("\n".join(["1\tw\t_\t_\t_\t_\t0\troot\t_\t_", "", ""]) * 30, encoding="utf-8")
+    code, _, err = finetune("parse", "--train", bare, "--out", tmp_path / "run", "--upos")
+    assert (code, "no word has upos" in err) == (4, True), err
+
+
 def sentences_of(path: Path) -> list[SentenceInput]:
     return [SentenceInput.of_tree(example) for example in read_trees(str(path)).examples]
 
