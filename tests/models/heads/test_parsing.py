@@ -81,8 +81,24 @@ def test_arcs_of_a_sentence_are_scored_within_it(head: Parsing, z_WD: Tensor) ->
             for i, word in enumerate(sentence):
                 for j, of in enumerate([head.root, *sentence]):
                     expected = -np.inf if j == i + 1 else naive_arc(head, word, of)
-                    assert float(table[i, j].detach()) == pytest.approx(expected, rel=1e-5)
+                    assert float(table[i, j].detach()) == pytest.approx(expected, rel=1e-9)
     assert sorted(seen) == [0, 1, 2, 3]
+
+
+def test_scores_of_trees_keep_their_precision_where_the_encoder_has_less(z_WD: Tensor) -> None:
+    torch.manual_seed(0)
+    head = (
+        Parsing(CONFIG, TransformerConfig(layers=2, hidden=6, heads=2, max_positions=32)).eval().requires_grad_(False)
+    )
+    for parameter in head.parameters():
+        parameter.normal_()
+    z = z_WD.bfloat16()
+    heads = torch.full((len(z),), -1)
+    plain = [*(scores for _, scores in head.arcs(z.float(), head.root, SIZES)), head.relation_scores(z.float(), heads)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = [*(scores for _, scores in head.arcs(z, head.root, SIZES)), head.relation_scores(z, heads)]
+    for first, second in zip(plain, low, strict=True):
+        torch.testing.assert_close(first, second)
 
 
 def test_the_loss_is_the_sum_over_words_heads_and_annotations(head: Parsing, z_WD: Tensor) -> None:

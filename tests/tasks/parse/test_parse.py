@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from larvatus.data.text.learned_words import learn_words
 from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.heads import TaggingConfig
 from larvatus.models.heads.parsing import ParsingConfig
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.comparison import compare_evaluations
@@ -164,15 +164,9 @@ def test_what_does_not_go_together_is_one_line(
 
 
 def test_other_models_do_not_write_conllu(tuned: Callable[..., Bundle], larvatus: Call) -> None:
-    tagger = tuned(lv_tagging())
+    tagger = tuned(TaggingConfig(labels=("A", "B")))
     code, _, err = larvatus("predict", tagger.path, "the river.", "--conllu")
     assert (code, "which .conllu does not hold; leave --conllu out" in err) == (2, True), err
-
-
-def lv_tagging() -> Any:
-    from larvatus.models.heads import TaggingConfig
-
-    return TaggingConfig(labels=("A", "B"))
 
 
 def test_a_run_that_was_stopped_resumes_to_the_same_bits(
@@ -192,6 +186,21 @@ def test_a_bad_tree_stops_training_with_its_line(finetune: Call, tmp_path: Path)
     code, _, err = finetune("parse", "--train", path, "--out", tmp_path / "run")
     assert code == 4
     assert f"{path}:3: heads form a cycle (1 → 1)" in err
+
+
+def test_options_that_cannot_be_are_refused(finetune: Call, tmp_path: Path) -> None:
+    path = treebank(tmp_path / "train.conllu", 30)
+    for arguments, says in (
+        (("--language", "english!"), "is no language code"),
+        (("--metric", "entity-f1"), "--metric entity-f1 does not score this task"),
+        (("--truncate",), "leave --truncate out"),
+    ):
+        code, _, err = finetune("parse", "--train", path, "--dev", path, "--out", tmp_path / "run", *arguments)
+        assert (code, says in err) == (2, True), err
+    bare = tmp_path / "bare.conllu"
+    bare.write_text("\n".join(["1\tw\t_\t_\t_\t_\t0\troot\t_\t_", "", ""]) * 30, encoding="utf-8")
+    code, _, err = finetune("parse", "--train", bare, "--dev", bare, "--out", tmp_path / "run", "--upos")
+    assert (code, "no word has upos" in err) == (4, True), err
 
 
 def sentences_of(path: Path) -> list[SentenceInput]:

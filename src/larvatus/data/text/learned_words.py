@@ -198,9 +198,9 @@ def _borders(chunks: Counter[tuple[str, tuple[int, ...]]]) -> tuple[dict[str, in
         needed: dict[str, int] = {}
         for contexts, before in zip(views, decided, strict=True):
             for number, context in enumerate(contexts):
-                label = best.get(context)
-                if label is not None and label != before[number]:
-                    needed[context] = label
+                decision = best.get(context, before[number])
+                if decision != before[number]:
+                    needed[context] = decision
         # a context that changes one place decides all places that have it
         for contexts, before in zip(views, decided, strict=True):
             for number, context in enumerate(contexts):

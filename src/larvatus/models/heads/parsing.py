@@ -29,7 +29,7 @@ from larvatus.core.batch import A, TokenBatch, TrainingBatch, edges
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import DropoutRate, Size, Temperature, Weight
 from larvatus.data.text.learned_words import WordRules
-from larvatus.models.heads.head import Head, HeadConfig, require_words
+from larvatus.models.heads.head import Head, HeadConfig, require_words, to_float32
 from larvatus.models.heads.pooling import WordPool, pool_words
 from larvatus.models.nn.biaffine import ArcScorer, RelationBiaffine
 from larvatus.models.nn.compiling import IGNORE
@@ -173,7 +173,7 @@ class Parsing(Head):
 
     def tree_loss(self, z_WD: Tensor, targets: WordTrees[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from vectors of words."""
-        total = z_WD.new_zeros((), dtype=torch.float32)
+        total = to_float32(z_WD.new_zeros(()))
         correct = torch.zeros((), dtype=torch.int64, device=z_WD.device)
         before_W = self.words_before(targets.sizes, z_WD.device)
         for group, scores in self.arcs(z_WD, self.root, targets.sizes):
@@ -201,5 +201,4 @@ class Parsing(Head):
 
     def annotation_scores(self, z_WD: Tensor, name: str) -> Tensor:
         """Scores of the parts of speech, features or scripts of each word."""
-        scores_WK: Tensor = self.annotations[name](z_WD)
-        return scores_WK.float()
+        return to_float32(self.annotations[name](z_WD))

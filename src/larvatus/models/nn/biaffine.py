@@ -74,8 +74,21 @@ class _Projections(nn.Module):
                 parameter.zero_()
 
     def project(self, linear: nn.Linear, z: Tensor) -> Tensor:
-        projected: Tensor = self.dropout(F.leaky_relu(linear(z), SLOPE))
+        """Vectors as dependents or as heads."""
+        with torch.autocast(z.device.type, enabled=False):
+            projected: Tensor = self.dropout(F.leaky_relu(linear(_wide(z)), SLOPE))
         return projected
+
+
+def _wide(z: Tensor) -> Tensor:
+    """Float32 or better: the scores of trees are compared with each other, and bfloat16 has three digits."""
+    return z.float() if z.dtype in (torch.bfloat16, torch.float16) else z
+
+
+def _product(first: Tensor, second: Tensor) -> Tensor:
+    """Matrix product in full precision, whatever the precision in force."""
+    with torch.autocast(first.device.type, enabled=False):
+        return first @ second
 
 
 class ArcScorer(_Projections):
@@ -85,13 +98,13 @@ class ArcScorer(_Projections):
 
     def forward(self, z_WD: Tensor, root_D: Tensor, sizes: Sequence[int]) -> Iterator[ArcGroup]:
         """Scores of the arcs of all sentences, from the vectors of their words and their numbers of words."""
-        dependent_WH = self.project(self.dependent, z_WD) @ self.weight[:-1] + self.weight[-1]
+        dependent_WH = _product(self.project(self.dependent, z_WD), self.weight[:-1]) + self.weight[-1]
         head_WH, root_H = self.project(self.head, z_WD), self.project(self.head, root_D)
         for group in by_length(sizes):
             words = torch.from_numpy(group.words).to(z_WD.device)
             roots = root_H.expand(len(words), 1, -1)
             heads = torch.cat([roots, head_WH[words]], dim=1)
-            scores = (dependent_WH[words] @ heads.transpose(1, 2)).float()
+            scores = _product(dependent_WH[words], heads.transpose(1, 2))
             itself = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(1).tril(1)
             yield ArcGroup(group, scores.masked_fill(itself, -torch.inf))
 
@@ -104,9 +117,8 @@ class RelationBiaffine(_Projections):
     def forward(self, z_WD: Tensor, root_D: Tensor, heads_W: Tensor) -> Tensor:
         """Scores of the relations of each word to its head, a number of a word or −1 for the root: [W, K]."""
         dependent_WR = F.pad(self.project(self.dependent, z_WD), (0, 1), value=1.0)
-        vectors_WD = torch.cat([z_WD, root_D[None]])
+        vectors_WD = torch.cat([_wide(z_WD), root_D[None]])
         head_WR = F.pad(self.project(self.head, vectors_WD), (0, 1), value=1.0)[heads_W]  # −1 is the last
         outputs, rows, columns = self.weight.shape
-        by_relation = dependent_WR @ self.weight.transpose(0, 1).reshape(rows, outputs * columns)
-        scores_WK = (by_relation.view(-1, outputs, columns) @ head_WR[:, :, None])[..., 0]
-        return scores_WK.float()
+        by_relation = _product(dependent_WR, self.weight.transpose(0, 1).reshape(rows, outputs * columns))
+        return _product(by_relation.view(-1, outputs, columns), head_WR[:, :, None])[..., 0]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from larvatus.core.errors import DataError
+from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import DropoutRate, Size
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.file_options import FileOptions, Paths
@@ -21,6 +21,7 @@ from larvatus.data.labelled.tagged import format_of
 from larvatus.data.labelled.texts import TextFormat
 from larvatus.data.labelled.trees import TreeExample, read_trees, tree_examples
 from larvatus.data.text.learned_words import learn_words
+from larvatus.data.text.sentences import is_language
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.parsing import ParsingConfig
 from larvatus.models.heads.pooling import WordPool
@@ -64,6 +65,11 @@ class ParseOptions(Settings):
     """Read a learned mix of all layers; default: with ELMo."""
     layers: str | None = None
     """Which layers are read: all, last4 or concat4, or one by number (0: embeddings); default: the last."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_language(self.language):
+            raise UsageError(f"language {self.language!r:.40} is no language code; use one such as en, de or zh")
 
 
 def parsing_head(train: Dataset[TreeExample], options: ParseOptions) -> ParsingConfig:
