@@ -65,7 +65,6 @@ class Rates:
     """Dollars; assumed."""
     core_hour: float = 0.05
     """Dollars; assumed."""
-    gpu_memory: float = 141e9
     network: float = 40e9
     """Bytes a second for each GPU: 400 Gbit/s, of which four fifths arrive; assumed."""
     hop: float = 8e-6

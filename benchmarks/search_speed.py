@@ -35,8 +35,8 @@ from larvatus.core.arrays import Floats, Integers
 from larvatus.core.tables import Table
 from larvatus.inference.search.exact import nearest_vectors
 from larvatus.inference.search.graph import BREADTH, LINKS, VectorGraph, write_graph
-from larvatus.inference.search.npy import write_header
 from larvatus.inference.search.quantised import Kind, StoredVectors
+from larvatus.inference.search.ragged import write_header
 
 TOP, CANDIDATES = 10, 100
 BLOCK = 65_536

@@ -36,9 +36,14 @@ from larvatus.core.tables import Table
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection, read_collection
 from larvatus.evaluation.compare.word_similarity import SimilarityOptions, evaluate_scws
 from larvatus.evaluation.retrieval import score_rankings
-from larvatus.evaluation.vectors.classification import LabelledSample, classification_metrics, sample_shots
-from larvatus.evaluation.vectors.ranking import rank_by_vectors, rank_by_words
-from larvatus.evaluation.vectors.similarity import similarity_metrics
+from larvatus.evaluation.vectors.measures import (
+    LabelledSample,
+    classification_metrics,
+    rank_by_vectors,
+    rank_by_words,
+    sample_shots,
+    similarity_metrics,
+)
 from larvatus.evaluation.vectors.text_vectors import VectorTable, embed_distinct, tf_idf
 from larvatus.metrics.bootstrap import Interval, bootstrap
 from larvatus.metrics.clusters import mean_of_sums, mean_rows

@@ -1,18 +1,16 @@
-"""The texts on which the sentence vectors of the English model are distilled, in groups that belong together.
+"""Texts that belong together, from which the English model learns sentence vectors of a teacher.
 
-    python packages/english_sentence_texts.py DATA --out groups.jsonl.xz
+    for group in pair_groups(DATA, random): …            # ["Paris", "Paris is the capital …", …]
 
-A line is a group, `["Paris", "Paris is the capital …", …]`: a document's title, paragraphs and sentences with keywords
-and edited sentences; turns of talk; a paper's title and abstract; a question and its answer; a sentence and its
-halves; made-up sentences about scenes and headlines that differ in a word or two (`english_scenes.toml`), and made-up
-requests of customers (`english_requests.toml`). No labels are read. Licences of the files under DATA: CC BY-SA
-(Wikipedia, podcasts, dialogues, WikiSplit, questions on news and Reddit), CC BY (textbooks, stories, papers, medical
-questions), MIT (chat), public domain (novels).
+A group is a document's title, paragraphs and sentences with keywords and edited sentences; turns of talk; a paper's
+title and abstract; a question and its answer; a sentence and its halves; made-up sentences about scenes and headlines
+that differ in a word or two (`english_scenes.toml`), and made-up requests of customers (`english_requests.toml`). No
+labels are read. Documents are those of `english_text.py`; licences of the files under DATA/pairs and DATA/qa: CC BY-SA
+(WikiSplit, questions on news and Reddit) and CC BY (papers, medical questions).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
 import random
@@ -34,32 +32,14 @@ FUNCTION_WORDS = frozenset(
 )
 LONGEST = 170
 """Words of a paragraph."""
-TALK = {
-    "text/en_chat.txt.xz": (4, 0.8, ""),
-    "text/en_service_dialogues.txt.xz": (4, 0.5, r"^[AB]: "),
-    "text/en_podcasts.txt.xz": (3, 0.45, r"^[A-Z][^:]{2,40}: "),
-    "text/en_textbooks.txt.xz": (3, 0.9, ""),
-    "text/en_children.txt.xz": (4, 1.0, ""),
-    "text/en_novels.txt.xz": (3, 0.12, ""),
-}
-"""Lines of a group, share of the groups that are kept, and what begins a line but is no text."""
+TALK = {"chat": (4, 0.8), "service_dialogues": (4, 0.5), "podcasts": (3, 0.45)}
+WRITTEN = {"textbooks": (3, 0.9), "children": (4, 1.0), "novels": (3, 0.12)}
+"""Lines of a group, and the share of the groups that are kept."""
 
 
 def read_lines(path: Path) -> Iterator[str]:
     with lzma.open(path, "rt", encoding="utf-8") as file:
         yield from (line.rstrip("\n") for line in file)
-
-
-def read_documents(path: Path) -> Iterator[list[str]]:
-    document: list[str] = []
-    for line in read_lines(path):
-        if line.strip():
-            document.append(" ".join(line.split()))
-        elif document:
-            yield document
-            document = []
-    if document:
-        yield document
 
 
 def shortened(text: str, words: int = LONGEST) -> str:
@@ -116,34 +96,42 @@ def edited(sentence: str, random_: random.Random) -> str:
     return " ".join(words) if len(words) > 2 else ""
 
 
-def article_groups(data: Path, random_: random.Random) -> Iterator[list[str]]:
+def document_groups(source: str, document: list[str], random_: random.Random) -> Iterator[list[str]]:
+    """The groups of a document."""
+    return article_group(document, random_) if source.startswith("wiki") else line_groups(source, document, random_)
+
+
+def some_edited(group: list[str], random_: random.Random) -> list[str]:
+    """One sentence of a group in five, edited."""
+    short = [text for text in group if 25 < len(text) < 260 and random_.random() < 0.22]
+    return [edited(text, random_) for text in short]
+
+
+def article_group(document: list[str], random_: random.Random) -> Iterator[list[str]]:
     """Title, a heading, and some paragraphs with their parts, the first one always."""
-    for number in (1, 2):
-        for document in read_documents(data / f"text/en_wiki.{number}.txt.xz"):
-            paragraphs = [line for line in document if len(line) > 200]
-            if not paragraphs:
-                continue
-            title = match[1] if (match := TITLE.match(document[0])) else ""
-            headings = [line for line in document if 3 < len(line) < 60]
-            group = [title, f"{title} {random_.choice(headings)}" if headings and random_.random() < 0.5 else ""]
-            some = random_.sample(paragraphs[1:], min(len(paragraphs) - 1, random_.randrange(16)))
-            for paragraph in [paragraphs[0], *some]:
-                group += with_parts(shortened(paragraph), random_)
-            yield group
+    paragraphs = [line for line in document if len(line) > 200]
+    if not paragraphs:
+        return
+    title = match[1] if (match := TITLE.match(document[0])) else ""
+    headings = [line for line in document if 3 < len(line) < 60]
+    group = [title, f"{title} {random_.choice(headings)}" if headings and random_.random() < 0.5 else ""]
+    some = random_.sample(paragraphs[1:], min(len(paragraphs) - 1, random_.randrange(8)))
+    for paragraph in [paragraphs[0], *some]:
+        group += with_parts(shortened(paragraph), random_)
+    yield group
 
 
-def talk_groups(data: Path, random_: random.Random) -> Iterator[list[str]]:
-    for name, (size, share, before) in TALK.items():
-        written = "podcast" in name or "textbook" in name
-        for document in read_documents(data / name):
-            lines = [re.sub(before, "", line) if before else line for line in document]
-            for first in range(0, len(lines), size):
-                if random_.random() < share:
-                    turns = [shortened(line) for line in lines[first : first + size] if len(line) > 12]
-                    yield [text for turn in turns for text in with_parts(turn, random_, all_sentences=written)]
+def line_groups(source: str, lines: list[str], random_: random.Random) -> Iterator[list[str]]:
+    """Some neighbouring lines with their parts."""
+    size, share = {**TALK, **WRITTEN}[source]
+    for first in range(0, len(lines), size):
+        if random_.random() < share:
+            turns = [shortened(line) for line in lines[first : first + size] if len(line) > 12]
+            yield [text for turn in turns for text in with_parts(turn, random_, all_sentences=source not in TALK)]
 
 
 def pair_groups(data: Path, random_: random.Random) -> Iterator[list[str]]:
+    """Groups of files of pairs."""
     for name, words in (("acl_title_abstract", LONGEST), ("medquad", 120)):
         for line in read_lines(data / f"pairs/{name}.tsv.xz"):
             first, _, second = line.partition("\t")
@@ -197,7 +185,7 @@ class Scenes:
 
     def _scene(self) -> tuple[str, str, str, str]:
         verb = self.random.choice(list(self.verbs))
-        return self.pick("people"), verb, self.random.choice(self.verbs[verb][3].split("|")), self.pick("places")
+        return (self.pick("people"), verb, self.random.choice(self.verbs[verb][3].split("|")), self.pick("places"))
 
     def _said(self, who: str, verb: str, what: str, where: str) -> str:
         several = who.startswith(("two", "three", "several", "people", "the children"))
@@ -220,7 +208,10 @@ class Scenes:
 
     def _lead(self, headline: str, country: str) -> str:
         """The first sentence of the article."""
-        agency, day = self.random.choice(("Reuters", "AP", "AFP")), self.random.choice(("Monday", "Tuesday", "Friday"))
+        agency, day = (
+            self.random.choice(("Reuters", "AP", "AFP")),
+            self.random.choice(("Monday", "Tuesday", "Friday")),
+        )
         begin = f"{country.upper()} ({agency}) - " if self.random.random() < 0.5 else f"{agency} - "
         return f"{begin}{headline} on {day}, {self.pick('offices')} officials said, after {self.pick('topics')}."
 
@@ -239,14 +230,14 @@ class Requests:
         """Wordings of an aim about one thing, the same aim about another thing, and another aim about that thing."""
         random_ = self.random
         service = random_.choice(list(self.services))
-        item, other = random_.choice(self.services[service]), random_.choice(self.services[service])
+        item, other = (random_.choice(self.services[service]), random_.choice(self.services[service]))
         aim = random_.choice(self.aims)
         texts = random_.sample(aim, random_.randint(2, min(4, len(aim))))
         changed = [(random_.choice(aim), other), (random_.choice(random_.choice(self.aims)), item)]
         return [self._said(text, thing, service) for text, thing in [*((text, item) for text in texts), *changed]]
 
     def _said(self, text: str, item: str, service: str) -> str:
-        random_, picked = self.random, {name: self.random.choice(listed) for name, listed in self.words.items()}
+        random_, picked = (self.random, {name: self.random.choice(listed) for name, listed in self.words.items()})
         text = text.format(item=item, service=service, **picked)
         if before := picked["before"]:
             text = before + (text if text.startswith("I ") else text[0].lower() + text[1:])
@@ -254,32 +245,10 @@ class Requests:
         return text.lower() if random_.random() < 0.15 else text
 
 
-def groups(data: Path, seed: int) -> Iterator[list[str]]:
-    """All groups; one sentence in five comes edited as well."""
-    random_ = random.Random(seed)
-    for read in (article_groups, talk_groups, pair_groups):
-        for group in read(data, random_):
-            short = [text for text in group if 25 < len(text) < 260 and random_.random() < 0.22]
-            yield [*group, *(edited(text, random_) for text in short)]
+def made_groups(random_: random.Random) -> Iterator[list[str]]:
+    """Scenes, headlines and requests."""
     scenes = Scenes(Path(__file__).with_name("english_scenes.toml"), random_)
     yield from (scenes.scene_group() for _ in range(26_000))
     yield from (scenes.headline_group() for _ in range(12_000))
     requests = Requests(Path(__file__).with_name("english_requests.toml"), random_)
     yield from (requests.group() for _ in range(30_000))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    with lzma.open(args.out, "wt", encoding="utf-8", preset=3) as file:
-        for group in groups(args.data, args.seed):
-            texts = list(dict.fromkeys(text for text in group if len(text) > 2))
-            if texts:
-                file.write(json.dumps(texts, ensure_ascii=False) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,38 +1,30 @@
 """The sentence adapter of the English model: LoRA and a linear layer that give a teacher's vectors.
 
-    python packages/english_sentences.py groups.jsonl.xz --teacher all-mpnet-base-v2/ --out adapter.safetensors
-    larvatus adapter add adapter.safetensors --alpha 80 --dtype int8 --model src/larvatus_english/model
-
     L = 4 · mean_i (1 - s_i · t_i) + mean_i KL( softmax_j(t_i · t_j / τ) ‖ softmax_j(s_i · s_j / τ) )        τ = 0.05
 
-s_i are the student's unit vectors of the texts in a batch, t_i the teacher's, reduced to 512 dimensions by PCA. A batch
-has a fixed number of tokens and sequences, filled up with empty ones, so that the encoder is compiled once. Half of the
-batches are of near neighbours: groups of one k-means cluster of the teacher's vectors. Up to four texts of a group are
-in a batch, and each epoch takes half of the texts over 80 tokens.
-
-For a GPU; on a CPU only a few steps are practical. `--continue-from` begins with the tensors of an earlier run.
+s_i are the student's unit vectors of the texts in a batch, t_i the teacher's, reduced by PCA (`english_rows.py`). A
+batch has a fixed number of tokens and sequences, filled up with empty ones, so that the encoder is compiled once. Half
+of the batches are of near neighbours: groups of one k-means cluster of the teacher's vectors. Up to four texts of a
+group are in a batch, and each epoch takes half of the texts over 80 tokens. `english_train.py` calls it.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import lzma
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from english_rows import Rows
 from torch import Tensor, nn
 
-import larvatus as lv
 from larvatus.core.batch import NO_WORD, TokenBatch
-from larvatus.models.bundle.weights import read_tensors, write_tensors
+from larvatus.models.nn.encoder import Encoder
 from larvatus.models.nn.linear import LoRALinear
 from larvatus.models.nn.lora import TARGETS, LoRAConfig, add_lora
 
@@ -53,20 +45,20 @@ class Texts:
     starts: Ints
     lengths: Ints
     groups: Ints
+    known: Ints
+    """The row of each text."""
     tokens: int
     sequences: int
 
     @classmethod
-    def encode(cls, groups: list[list[str]], tokenizer: Any, device: str, *, tokens: int, sequences: int) -> Texts:
-        tokenizer.no_padding()
-        tokenizer.enable_truncation(LIMIT)
-        texts = [text for group in groups for text in group]
-        encoded = tokenizer.encode_batch_fast(texts)
-        ids = torch.from_numpy(np.concatenate([np.array(each.ids, np.int32) for each in encoded]))
-        numbers = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-        lengths = np.array([len(each) for each in encoded])
-        starts = np.cumsum(lengths) - lengths
-        return cls(ids.to(device), starts, lengths, numbers, tokens, sequences)
+    def of(cls, rows: Rows, known: Ints, device: str, *, tokens: int = TOKENS) -> Texts:
+        """Those of the rows `known` that are not too long."""
+        starts = np.cumsum(rows.lengths) - rows.lengths
+        known = known[rows.lengths[known] <= LIMIT]
+        ids = torch.from_numpy(rows.ids.astype(np.int32)).to(device)
+        sequences = max(24, SEQUENCES * tokens // TOKENS)
+        numbers = np.unique(rows.groups[known], return_inverse=True)[1]
+        return cls(ids, starts[known], rows.lengths[known], numbers, known, tokens, sequences)
 
     def batch(self, rows: Ints) -> tuple[TokenBatch[Tensor], Tensor]:
         """The batch of these texts and of filling, and the sequence of each of its tokens."""
@@ -121,15 +113,6 @@ class Texts:
         return taken[np.argsort(rank[number], kind="stable")]
 
 
-def teach(teacher: str, texts: list[str], device: str) -> Tensor:
-    """[N, SIZE] the teacher's unit vectors, reduced by PCA."""
-    model = lv.load(teacher, device=device)
-    vectors = torch.from_numpy(np.asarray(model.embed(texts, unit="sentence"))).to(device).float()
-    some = vectors[:: max(1, len(vectors) // 200_000)]
-    axes = torch.linalg.eigh(some.T @ some)[1][:, -SIZE:]
-    return F.normalize(vectors @ axes, dim=-1).half()
-
-
 def cluster(vectors: Tensor, groups: Ints, count: int) -> Ints:
     """The k-means cluster of each group, by the mean of its vectors."""
     numbers = torch.from_numpy(groups).to(vectors.device)
@@ -150,18 +133,14 @@ def merged_product(layer: LoRALinear, x: Tensor) -> Tensor:
 class Student(nn.Module):
     """The English encoder with LoRA, mean pooling and a linear layer."""
 
-    def __init__(self, device: str, *, compiled: bool, before: Path | None) -> None:
+    def __init__(self, encoder: Encoder, dense: Tensor, device: str, *, compiled: bool) -> None:
         super().__init__()
         LoRALinear.forward = merged_product  # type: ignore[method-assign]
-        self.encoder = lv.load(device=device).network.encoder.train()
+        self.encoder = encoder.train()
         add_lora(self.encoder, LoRAConfig(rank=RANK, alpha=ALPHA, targets=TARGETS), seed=1)
-        torch.manual_seed(1)
         self.dense = nn.Linear(self.encoder.width, SIZE, bias=False)
-        nn.init.orthogonal_(self.dense.weight)
-        if before is not None:
-            tensors = {name: tensor.float() for name, tensor in read_tensors(before).items()}
-            self.dense.load_state_dict({"weight": tensors.pop("dense.weight")})
-            self.encoder.load_state_dict({**self.encoder.state_dict(), **tensors})
+        with torch.no_grad():
+            self.dense.weight.copy_(dense)
         self.to(device)
         self._encode: Any = torch.compile(self.encoder, dynamic=False) if compiled else self.encoder
 
@@ -185,16 +164,19 @@ def loss(s_BD: Tensor, t_BD: Tensor) -> tuple[Tensor, Tensor]:
     return (1 - (s_BD * t_BD).sum(1)).mean(), F.kl_div(given, wanted, log_target=True, reduction="batchmean")
 
 
-def train(student: Student, texts: Texts, vectors: Tensor, args: argparse.Namespace) -> None:
-    """Until the time or the steps are over; the learning rate falls linearly with them, after 300 steps of warm-up."""
+def train(
+    student: Student, texts: Texts, vectors: Tensor, *, steps: int, rate: float, clusters: int, until: float = math.inf
+) -> None:
+    """The learning rate falls linearly with the steps or the time, after 300 steps of warm-up."""
     weights = [weight for weight in student.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=args.rate, betas=(0.9, 0.98), weight_decay=0.01)
-    kinds = [texts.rows(None, 1), texts.rows(cluster(vectors, texts.groups, args.clusters), 2)]
+    optimizer = torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.98), weight_decay=0.01)
+    vectors = vectors[torch.from_numpy(texts.known).to(vectors.device)]
+    kinds = [texts.rows(None, 1), texts.rows(cluster(vectors, texts.groups, clusters), 2)]
     start, step = time.monotonic(), 0
-    while (spent := step / args.steps if args.steps else (time.monotonic() - start) / (60 * args.minutes)) < 1:
+    while (spent := max(step / steps, (time.monotonic() - start) / until)) < 1:
         rows = next(kinds[step % 2])
         for group in optimizer.param_groups:
-            group["lr"] = args.rate * min(1, (step + 1) / 300) * max(0.01, 1 - spent)
+            group["lr"] = rate * min(1, (step + 1) / 300) * max(0.01, 1 - spent)
         batch, sequence_N = texts.batch(rows)
         wanted = vectors[torch.from_numpy(rows).to(vectors.device)].float()
         cosine, divergence = loss(student(batch, sequence_N, len(rows)), wanted)
@@ -203,32 +185,5 @@ def train(student: Student, texts: Texts, vectors: Tensor, args: argparse.Namesp
         optimizer.step()
         optimizer.zero_grad()
         step += 1
-        if step % 200 == 1 or step == args.steps:
+        if step % 200 == 1 or step == steps:
             print(f"{step:,} {spent:.0%} cosine {1 - cosine.item():.4f} KL {divergence.item():.4f}", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("groups", type=Path)
-    parser.add_argument("--teacher", required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--continue-from", type=Path)
-    parser.add_argument("--minutes", type=float, default=16.0)
-    parser.add_argument("--steps", type=int, help="instead of minutes")
-    parser.add_argument("--rate", type=float, default=2e-3)
-    parser.add_argument("--clusters", type=int, default=320)
-    parser.add_argument("--tokens", type=int, default=TOKENS)
-    args = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    with lzma.open(args.groups, "rt", encoding="utf-8") as file:
-        groups = [json.loads(line) for line in file]
-    sequences = max(24, SEQUENCES * args.tokens // TOKENS)
-    student = Student(device, compiled=device == "cuda", before=args.continue_from)
-    texts = Texts.encode(groups, lv.load().tokenizer.library, device, tokens=args.tokens, sequences=sequences)
-    vectors = teach(args.teacher, [text for group in groups for text in group], device)
-    train(student, texts, vectors, args)
-    write_tensors(args.out, student.tensors())
-
-
-if __name__ == "__main__":
-    main()

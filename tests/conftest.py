@@ -1,94 +1,20 @@
-"""What several tests share: a small corpus of real prose with its vocabulary, and runs over it that take a second."""
+"""Loads the fixtures and hooks that all tests share, in each process that runs tests.
 
-import gc
-import itertools
+The process that only hands tests to the workers of pytest-xdist imports nothing: they would start seconds later.
+"""
+
 import os
 
 import pytest
-import torch
-from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
-from larvatus.data.corpus import build_corpus
-from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
-from larvatus.models.recipes import read_recipe
-from larvatus.training.engine.reporter import Reporter
-from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.pretraining.job import PretrainingJob
-from larvatus.training.pretraining.prepare import PreparedCorpus
-from larvatus.training.pretraining.run import train
-
-pytest_plugins = ("tests.tiny", "tests.made_up")
-
-settings.register_profile(
-    "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
-settings.load_profile("house")
-EXAMPLES = float(os.environ.get("LARVATUS_EXAMPLES", "0.2"))
-"""The share of its examples that hypothesis tries; `make proof` has it try them all."""
-torch.set_num_threads(1)  # two tests run side by side on two cores
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # and so for the processes they start
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two tests run side by side on two cores, and so do their processes
 
 
-def pytest_collection_modifyitems(items):
-    tests = {getattr(item.obj, "__func__", item.obj) for item in items if isinstance(item, pytest.Function)}
-    for function in filter(is_hypothesis_test, tests):
-        whole = getattr(function, "_hypothesis_internal_use_settings", settings.default)
-        most = max(10, round(EXAMPLES * whole.max_examples))
-        share = settings(whole, max_examples=most)
-        if "LARVATUS_DEFENCE_OUT" in os.environ:  # it is expected to fail, and nobody reads for which example
-            share = settings(share, phases=[Phase.explicit, Phase.generate], report_multiple_bugs=False)
-        function._hypothesis_internal_use_settings = share
+SHARED = ("tests.shared", "tests.tiny", "tests.made_up")
+pytest.register_assert_rewrite(*SHARED)  # before the conftest.py of a folder imports them
 
 
-def pytest_collection_finish():
-    gc.freeze()  # no collection looks through all that was imported
-
-
-SMALL = (
-    "model.layers=1",
-    "model.hidden=32",
-    "model.heads=2",
-    "model.max_positions=64",
-    "batch=16",
-    "phases.0.length=32",
-    "phases.1.length=48",
-    "optimizer.rate=3e-3",
-)
-
-
-@pytest.fixture(scope="session")
-def prepared(tmp_path_factory):
-    """Forty documents of the embedded text as shards, and a few more held out, which each run reads often."""
-    folder = tmp_path_factory.mktemp("corpus")
-    documents = list(itertools.islice(embedded_documents("train"), 44))
-    tokenizer = train_vocabulary((d.text for d in documents[:40]), WordPieceConfig(size=1200))
-    build_corpus(documents[:40], tokenizer, folder / "train")
-    build_corpus(documents[40:], tokenizer, folder / "valid")
-    return PreparedCorpus(train=folder / "train", valid=folder / "valid")
-
-
-@pytest.fixture
-def small_recipe():
-    def make(*settings, **kwargs):
-        return read_recipe("bert", settings=[*SMALL, *settings], **kwargs)
-
-    return make
-
-
-@pytest.fixture
-def run_small(prepared, small_recipe, tmp_path):
-    """Train the small recipe in this process: run_small("name", steps=5, settings=[…], resume=True)."""
-
-    def run(name, *, steps=4, settings=(), runtime=None, seed=0, console=None, **options):
-        job = PretrainingJob(
-            recipe=small_recipe(*settings),
-            out=tmp_path / name,
-            runtime=runtime or Runtime(),
-            budget=Budget(steps=steps) if steps else Budget(),
-            seed=seed,
-            **options,
-        )
-        return train(job, lambda: prepared, Reporter(console))
-
-    return run
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        for name in SHARED:
+            config.pluginmanager.import_plugin(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from larvatus.core.rng import stream
+from larvatus.interfaces.cli import progress
 from larvatus.interfaces.cli.main import run
 
 WORDS = ["the", "a", "river", "bank", "of", "was", "wide", "deep", "and", "turn", "your", "homework", "in", "please"]
@@ -143,7 +145,11 @@ def tiny_directory(tiny_model: Any, save_tiny: Any, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def run_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Any command in this process: exit code, standard output, standard error."""
+    """Any command in this process: exit code, standard output, standard error.
+
+    Without the progress that a command prints where it takes longer than half a minute, as on a busy machine.
+    """
+    monkeypatch.setattr(progress, "EVERY", math.inf)
 
     def call(*arguments: object, stdin: str | None = None) -> tuple[int, str, str]:
         if stdin is not None:

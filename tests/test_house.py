@@ -44,7 +44,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "core/files.py": "stays as it is: whether files survive a crash hangs on each of its lines",
         "data/text/align.py": "stays as it is: whether words find their tokens hangs on each of its lines",
         "tasks/classify/evaluation.py:TextEvaluation.found": "users read it: what the model answered, beside `gold`",
-        "tasks/evaluation/evaluation.py:ConfusedPair.found": "a key of the JSON that evaluate writes",
+        "tasks/evaluation/tables.py:ConfusedPair.found": "a key of the JSON that evaluate writes",
         "tasks/predict.py:ExamplePrediction.found": "users read it, beside `example`",
     },
 }

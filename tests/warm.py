@@ -7,7 +7,8 @@ else starts the ordinary way.
 
     done = warm.run([sys.executable, "-m", "larvatus", "recipes"], capture_output=True, text=True)
 
-What differs from a fresh process: modules are imported already, and all processes of one server share a hash seed.
+What differs from a fresh process: modules are imported already, all processes of one server share a hash seed, and
+`os.fsync` does not wait.
 Tests of imports, of start-up or of memory start the ordinary way.
 """
 
@@ -23,6 +24,7 @@ import os
 import runpy
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -44,6 +46,8 @@ FULL_END = "LARVATUS_WARM_FULL_END"
 """In the environment of a process: it ends as Python does, modules torn down, where the streams' last words count."""
 NAME = b"warm python"
 """As the system lists the server among the processes."""
+COLLECTED = 20_000, 10, 10
+"""Objects after which garbage is collected: after 700, as Python has it, it takes 7% of the time of the tests."""
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 SERVE = "serve"
 """Kind of request for which a server forks another one, whose socket is the standard input."""
@@ -239,8 +243,25 @@ def _load(preload: str) -> None:
     if level is None:
         del os.environ["TORCH_CPP_LOG_LEVEL"]
     sys.modules["torch"].set_num_threads(1)
+    wait_for_no_disk()
     gc.collect()
+    gc.set_threshold(*COLLECTED)
     gc.freeze()  # a child does not look through, and so copy, all that was imported
+
+
+def wait_for_no_disk() -> None:
+    """Have `os.fsync` of files and folders return at once: tests end processes, not the system, so nothing is lost.
+
+    What is called in which order, `tests/core/test_files.py` records.
+    """
+    force = os.fsync
+
+    def fsync(handle: int) -> None:
+        mode = os.fstat(handle).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            force(handle)
+
+    os.fsync = fsync
 
 
 def _fork_twice(connection: socket.socket, handles: list[int], *, session: bool) -> int:

@@ -18,6 +18,22 @@ def test_a_directory_that_fails_half_way_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_appears_is_forced_to_the_disk_first_and_its_name_afterwards(tmp_path, monkeypatch):
+    done: list[object] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: done.append(os.fstat(handle).st_ino))
+    for name in ("rename", "replace"):
+        move = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *pair, move=move: (done.append("renamed"), move(*pair))[1])
+    with new_directory(tmp_path / "a") as aside:
+        (aside / "x").write_text("whole")
+    file, folder, parent = (path.stat().st_ino for path in (tmp_path / "a" / "x", tmp_path / "a", tmp_path))
+    assert done == [file, folder, "renamed", parent]
+    done.clear()
+    with new_file(tmp_path / "b") as aside:
+        aside.write_text("whole")
+    assert done == [(tmp_path / "b").stat().st_ino, "renamed", parent]
+
+
 def test_a_full_disk_names_the_path_and_the_bytes(tmp_path):
     with (
         pytest.raises(ArtefactError, match=r"no space left to write .*/a \(1,000,000,000,000,000,000 bytes needed\)"),

@@ -17,9 +17,8 @@ import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection
 from larvatus.evaluation.retrieval import score_ranking
-from larvatus.evaluation.vectors.classification import sample_shots
 from larvatus.evaluation.vectors.evaluate import VectorRequest, evaluate_vectors
-from larvatus.evaluation.vectors.ranking import rank_by_vectors
+from larvatus.evaluation.vectors.measures import rank_by_vectors, sample_shots
 from larvatus.evaluation.vectors.text_vectors import VectorTable, embed_distinct, tf_idf
 
 WORDS = ["river", "bank", "town", "water", "deep", "wide", "money", "loan", "rate", "credit", "house", "street"]

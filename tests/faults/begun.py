@@ -22,7 +22,7 @@ from larvatus.evaluation.compare import minimal_pairs
 from larvatus.inference.vectors import bulk
 from larvatus.tasks.trainer import checkpoint as task_checkpoint
 from tests import made_up as labelled
-from tests.conftest import SMALL
+from tests.shared import SMALL
 from tests.tiny import HEADS, WORDS
 
 Call = Callable[..., tuple[int, str, str]]

@@ -11,10 +11,10 @@ import pytest
 
 from tests import made_up as labelled
 from tests import warm
-from tests.conftest import SMALL
 from tests.faults import begun
 from tests.faults.forked import Forked
 from tests.patience import WATCHDOG_S
+from tests.shared import SMALL
 
 ROOT = Path(__file__).parents[2]
 TEXT = "The river ran past the bank of the town.\n\nThe bank lent money.\n"

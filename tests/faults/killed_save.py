@@ -94,7 +94,10 @@ def killed(directory: Path, number: int, *, step: int | None, delay: float | Non
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def die_at(step: int) -> None:
+DURABLE = ("fsync", "replace", "rename", "mkdir", "rmdir", "unlink", "link")
+
+
+def die_at(step: int, operations: tuple[str, ...] = DURABLE) -> None:
     """Kill this process just before the step-th operation that makes something durable or visible."""
     left = [step]
 
@@ -107,7 +110,7 @@ def die_at(step: int) -> None:
 
         return operation
 
-    for name in ("fsync", "replace", "rename", "mkdir", "rmdir", "unlink", "link"):
+    for name in operations:
         setattr(os, name, counted(getattr(os, name)))
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.interfaces.cli.main import run
-from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
+from tests.shared import SMALL
 
 LONG_S = WATCHDOG_S / 4
 went_on = False

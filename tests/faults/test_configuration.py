@@ -244,6 +244,10 @@ KNOWN_FLAGS = {
                 "--dense --dropout --header --label --mix --no-header --no-mix --no-quoting --pair --pool --quoting "
                 "--text"
             ),
+            "coref": (
+                "--antecedents --dropout --hidden --longest --mention-weight --mentions --mentions-back --mix --no-mix "
+                "--no-singletons --pool --segment --singletons"
+            ),
             "embed": (
                 "--dense --flops-document --flops-query --header --loss --margin --matryoshka --member --mine "
                 "--mine-among --mine-margin --mine-model --mine-skip --mined --negative "

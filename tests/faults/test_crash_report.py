@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests import warm
-from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
+from tests.shared import SMALL
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 

@@ -18,9 +18,9 @@ from larvatus.core.checksummed import read_checksummed, write_checksummed
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.corruption import Corruption, MaskingConfig, MaskVocabulary
 from tests import warm
-from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, command, environment, final_weights, metrics
 from tests.patience import WATCHDOG_S
+from tests.shared import SMALL
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 

@@ -47,11 +47,10 @@ def test_72_a_header_of_any_length_is_read(tmp_path: Path) -> None:
 def test_72_our_own_files_whose_header_begins_like_a_pickle_are_read(tmp_path: Path, length: int) -> None:
     path = tmp_path / "trained.safetensors"
     tensors = {f"layer.{n}": torch.full((2, 3), float(n)) for n in range(4)}
-    for padding in range(length):
-        write_tensors(path, tensors, {"padding": "x" * max(0, length - 420 + padding)})
-        if (found := int.from_bytes(path.read_bytes()[:8], "little")) >= length:
-            break
-    assert found == length
+    write_tensors(path, tensors, {"padding": ""})
+    plain = int.from_bytes(path.read_bytes()[:8], "little")
+    write_tensors(path, tensors, {"padding": "x" * (length - plain)})
+    assert int.from_bytes(path.read_bytes()[:8], "little") == length
     assert {name: tensor.tolist() for name, tensor in read_tensors(path).items()} == {
         name: tensor.tolist() for name, tensor in tensors.items()
     }

@@ -27,7 +27,7 @@ from larvatus.tasks.spans.task import SpansOptions
 from larvatus.tasks.trainer.config import TrainConfig
 
 for module in pkgutil.walk_packages(larvatus.__path__, "larvatus."):
-    if not module.name.endswith(("__main__", "_kernels")):  # kernels want Triton, and have no settings
+    if not module.name.endswith(("__main__", "_kernels", "spacy_component")):  # those need Triton and spaCy
         importlib.import_module(module.name)
 
 

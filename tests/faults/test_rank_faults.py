@@ -18,8 +18,8 @@ import pytest
 
 from larvatus.training.engine import rank_activity
 from tests import warm
-from tests.conftest import SMALL
 from tests.faults.test_runs import environment
+from tests.shared import SMALL
 
 ROOT = Path(__file__).parents[2]
 HOST = platform.node()

@@ -27,8 +27,8 @@ from larvatus.training.engine.reporter import MetricsLog
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining import checkpoint as checkpoints
 from tests import warm
-from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
+from tests.shared import SMALL
 from tests.training.pretraining.stopping import stop_after_saving
 
 
@@ -226,7 +226,7 @@ from larvatus.training.engine.ranks import ranks
 from larvatus.training.engine.optimizer import adamw
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.step import Stepper
-from tests.conftest import SMALL
+from tests.shared import SMALL
 from tests.patience import WATCHDOG_S
 
 def stopped(group, where):

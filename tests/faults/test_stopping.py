@@ -26,9 +26,9 @@ from larvatus.training.engine import checkpoint
 from larvatus.training.pretraining.checkpoint import newest_checkpoint
 from tests import made_up as labelled
 from tests import warm
-from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, environment, final_weights, recording
 from tests.patience import WATCHDOG_S
+from tests.shared import SMALL
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 

@@ -13,8 +13,8 @@ import typer
 from larvatus.interfaces.cli.main import ALWAYS_SAVING, app, saves
 from larvatus.tasks.registry import TASKS
 from tests import warm
-from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S, waiting
+from tests.shared import SMALL
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 TEXT = "The river ran past the bank of the town. Number {} was seen there. Nobody knew why the boat lay there.\n\n"

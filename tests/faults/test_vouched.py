@@ -39,6 +39,12 @@ def relative(path: Path, begun: Begun) -> str:
     return path.relative_to(begun.kept).as_posix()
 
 
+def begun_and_copied(begun: Begun, folder: Path) -> tuple[Begun, Path]:
+    pristine = folder / "pristine"
+    shutil.copytree(begun.kept, pristine)
+    return begun, pristine
+
+
 LONG = ("adapt", "compare", "curve")
 """Of those, each resume takes seconds."""
 
@@ -47,9 +53,7 @@ LONG = ("adapt", "compare", "curve")
 def test_74_a_changed_byte_or_digit_in_any_file_that_a_resume_reads_is_refused_by_name(
     call: Call, begin: Callable[..., Begun], tmp_path: Path, kind: str
 ) -> None:
-    begun = begin(kind)
-    pristine = tmp_path / "pristine"
-    shutil.copytree(begun.kept, pristine)
+    begun, pristine = begun_and_copied(begin(kind), tmp_path)
     names = [relative(path, begun) for path in read_by_a_resume(begun)]
     assert len(names) >= 2, names
     survived = []
@@ -73,9 +77,7 @@ def test_74_a_missing_file_is_refused_by_name_or_made_again(
     call: Call, begin: Callable[..., Begun], tmp_path: Path, kind: str
 ) -> None:
     """A part in the middle, for one: what comes after it must not be taken for what comes next."""
-    begun = begin(kind)
-    pristine = tmp_path / "pristine"
-    shutil.copytree(begun.kept, pristine)
+    begun, pristine = begun_and_copied(begin(kind), tmp_path)
     tensors = [path for path in read_by_a_resume(begun) if path.suffix in (".arrow", ".safetensors")]
     for name in [relative(path, begun) for path in tensors]:
         shutil.rmtree(begun.kept)

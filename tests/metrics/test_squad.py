@@ -9,7 +9,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torchmetrics.functional.text import squad
 
 from larvatus.core.errors import DataError
 from larvatus.metrics.squad import (
@@ -77,6 +76,8 @@ ANSWERS = st.builds(
 @given(st.lists(st.tuples(st.lists(ANSWERS, min_size=1, max_size=3), ANSWERS), min_size=1, max_size=6))
 def test_a_set_scores_as_torchmetrics_scores_it(questions: list[tuple[list[str], str]]) -> None:
     """An implementation of version 1.1 that nobody here wrote, from the strings on."""
+    from torchmetrics.functional.text import squad
+
     golds = {str(number): texts for number, (texts, _) in enumerate(questions)}
     predictions = {str(number): text for number, (_, text) in enumerate(questions)}
     ours = squad_scores(golds, predictions)

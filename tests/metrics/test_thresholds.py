@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from larvatus.core.errors import DataError
-from larvatus.metrics.thresholds import average_precision_of_scores, best_accuracy
+from larvatus.metrics.ranking import average_precision_of_scores, best_accuracy
 
 pairs = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=30)
 

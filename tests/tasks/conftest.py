@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,16 @@ import torch
 from larvatus.core.rng import stream
 from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextExample
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.heads import ClassificationConfig
+from larvatus.models.heads import ClassificationConfig, TaggingConfig
+from larvatus.models.network import Network
+from larvatus.models.nn import TransformerConfig
+from larvatus.models.objectives import MaskedLMConfig
 from larvatus.tasks.classify.classify import class_scores
 from larvatus.tasks.encoding.sequences import text_sequences
 from larvatus.tasks.scoring import ScoringOptions
-from tests.tiny import WORDS
+from larvatus.tasks.spans.task import SpansOptions
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
+from tests.tiny import WORDS, make_tokenizer, save_model
 
 TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 PLAIN = [word for word in WORDS.split() if not word.startswith("##")]
@@ -42,11 +48,34 @@ def tuned(
     return make
 
 
-def texts(labels: list[Any], *, pairs: bool = False, longest: int = 20, kind: Any = "multi-class") -> Dataset[Any]:
-    random = stream(1, "test texts")
+@pytest.fixture(scope="session")
+def tagger(tuned: Callable[..., Bundle]) -> Path:
+    return Path(tuned(TaggingConfig(labels=TAGS, scheme="BIO")).path)
 
-    def text() -> str:
-        return " ".join(random.choice(PLAIN, size=random.integers(1, longest)))
+
+def tiny_bert(directory: Path, words: list[str]) -> Bundle:
+    """A BERT of random weights whose vocabulary has these words."""
+    tokenizer = make_tokenizer(words)
+    shape = TransformerConfig(layers=2, hidden=32, heads=2, max_positions=32, init=0.2, dropout=0.0)
+    model = Network.build(shape, [MaskedLMConfig()], tokenizer.size, seed=1)
+    return load_bundle(save_model(directory, model, tokenizer))
+
+
+def spans_job(said: list[str] | None = None, *, epochs: int, batch: int, **settings: Any) -> FineTuneArguments:
+    return FineTuneArguments(
+        config=TrainConfig(**{"epochs": epochs, "batch": batch, "rate": 0.005, **settings}),
+        options=SpansOptions(dropout=0.0),
+        callbacks=Callbacks(say=(said if said is not None else []).append),
+    )
+
+
+def random_text(random: np.random.Generator, longest: int) -> str:
+    """Fewer than `longest` words."""
+    return " ".join(random.choice(PLAIN, size=random.integers(1, longest)))
+
+
+def texts(labels: list[Any], *, pairs: bool = False, longest: int = 20, kind: Any = "multi-class") -> Dataset[Any]:
+    text = functools.partial(random_text, stream(1, "test texts"), longest)
 
     rows = [TextExample(text(), text() if pairs else None, one, Place("test.tsv", n)) for n, one in enumerate(labels)]
     return Dataset(tuple(rows), "test.tsv", kind=kind)

@@ -304,11 +304,11 @@ def test_a_passage_of_100_000_characters_is_read_whole(
         decoding=Decoding(top=3, threshold=1e9),
     )
     assert len(passage) > 100_000
-    assert found.tokens == found.tokens_read == len(asked.passages[0]) > 20_000
-    assert found.windows > 1_000
+    assert found.coverage.tokens == found.coverage.read == len(asked.passages[0]) > 20_000
+    assert found.coverage.windows > 1_000
     assert found.start is not None
     assert found.text == passage[found.start : found.end]
-    assert found.to_dict()["tokens_read"] == found.tokens_read
+    assert found.to_dict()["tokens_read"] == found.coverage.read
     assert 0 < found.others[2].score <= found.others[1].score <= found.score == found.others[0].score < 1
     assert str(found).startswith(found.text)
 
@@ -317,7 +317,7 @@ def test_what_was_cut_off_is_said(tiny_tokenizer: Tokenizer, tiny_model: Callabl
     asked = encode_passages(tiny_tokenizer, [(QUESTION, "the river was wide . " * 40)], limit=32, truncate=True)
     model = tiny_model(objectives=(QuestionAnsweringConfig(null=True, threshold=-1e9),))
     (found,) = answer(model, [QUESTION], asked, scoring=ScoringOptions())
-    assert (found.tokens, found.tokens_read, found.windows) == (200, 24, 1)
+    assert (found.coverage.tokens, found.coverage.read, found.coverage.windows) == (200, 24, 1)
     assert (found.text, found.start, found.end) == ("", None, None)
     assert 0 < found.score < 1
     assert str(found).startswith("no answer")

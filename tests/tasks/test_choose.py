@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.scoring import ScoringOptions, head_of, loss_of
 from tests.made_up import Call, sentences, write_rows
 from tests.models.bundle.theirs import their_directory
-from tests.tasks.conftest import PLAIN
+from tests.tasks.conftest import PLAIN, random_text
 from tests.tasks.test_run import check_resumed
 from tests.tasks.test_same_as_transformers import EXAMPLES, SMALL, both, padded
 
@@ -48,9 +49,7 @@ def chooser(tuned: Callable[..., Bundle]) -> Bundle:
 def examples(count: int, *, longest: int = 8, seed: int = 1) -> list[ChoiceExample]:
     """Of two to five endings, in random words; some are longer than a window of 16 tokens."""
     random = stream(seed, "test choices")
-
-    def text() -> str:
-        return " ".join(random.choice(PLAIN, size=random.integers(1, longest)))
+    text = functools.partial(random_text, random, longest)
 
     made = []
     for number in range(count):

@@ -101,13 +101,20 @@ def test_files_of_questions_are_answered(larvatus: Call, answerer: Path, tmp_pat
     assert not (tmp_path / "no.json").exists()
 
 
-def test_scores_are_those_of_the_first_script(larvatus: Call, answerer: Path, tmp_path: Path) -> None:
-    dev = answerer.parent / "dev.json"
-    command = ("evaluate", answerer, "--data", dev, "--samples", 50)
-    code, out, err = larvatus(*command, "--predictions", tmp_path / "p.json")
+def evaluated(larvatus: Call, model: Path, folder: Path, *, shows: tuple[str, ...]) -> tuple[Path, tuple[object, ...]]:
+    """The validation questions and the command, after it has written `p.json` and shown these parts."""
+    dev = model.parent / "dev.json"
+    command = ("evaluate", model, "--data", dev, "--samples", 50)
+    code, out, err = larvatus(*command, "--predictions", folder / "p.json")
     assert (code, err) == (0, "")
-    for part in ("exact-match", "95% interval", "rules of SQuAD 1.1", "tokens read (100%)", "predictions: "):
+    for part in shows:
         assert part in out
+    return dev, command
+
+
+def test_scores_are_those_of_the_first_script(larvatus: Call, answerer: Path, tmp_path: Path) -> None:
+    parts = ("exact-match", "95% interval", "rules of SQuAD 1.1", "tokens read (100%)", "predictions: ")
+    dev, command = evaluated(larvatus, answerer, tmp_path, shows=parts)
     found = json.loads(larvatus(*command, "--json")[1])
     theirs = squad_scores(gold_answers(read_questions(str(dev))), read_predictions(str(tmp_path / "p.json")))
     assert found["metrics"]["f1"]["value"] == pytest.approx(theirs.f1)
@@ -121,12 +128,8 @@ def test_scores_are_those_of_the_first_script(larvatus: Call, answerer: Path, tm
 
 
 def test_scores_are_those_of_the_second_script(larvatus: Call, doubter: Path, answerer: Path, tmp_path: Path) -> None:
-    dev = doubter.parent / "dev.json"
-    command = ("evaluate", doubter, "--data", dev, "--samples", 50)
-    code, out, err = larvatus(*command, "--predictions", tmp_path / "p.json")
-    assert (code, err) == (0, "")
-    for part in ("has-answer-f1", "no-answer", "rules of SQuAD 2.0", "threshold of no answer", "the best on these"):
-        assert part in out
+    parts = ("has-answer-f1", "no-answer", "rules of SQuAD 2.0", "threshold of no answer", "the best on these")
+    dev, command = evaluated(larvatus, doubter, tmp_path, shows=parts)
     golds, texts = gold_answers(read_questions(str(dev))), read_predictions(str(tmp_path / "p.json"))
     theirs = squad2_scores(golds, texts)
     assert theirs.has_answer is not None

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from larvatus.models.heads import ClassificationConfig, TaggingConfig
-from tests.tasks.conftest import TAGS, draw, sentences, texts
+from larvatus.models.heads import ClassificationConfig
+from tests.tasks.conftest import draw, sentences, texts
 
 Call = Callable[..., tuple[int, str, str]]
 CLASSES = ("no", "yes")
@@ -30,11 +30,6 @@ def classifier(tuned: Any) -> Path:
 @pytest.fixture(scope="session")
 def other(tuned: Any) -> Path:
     return Path(tuned(ClassificationConfig(labels=CLASSES, pool="mean", dense="none"), seed=3).path)
-
-
-@pytest.fixture(scope="session")
-def tagger(tuned: Any) -> Path:
-    return Path(tuned(TaggingConfig(labels=TAGS, scheme="BIO")).path)
 
 
 @pytest.fixture(scope="session")

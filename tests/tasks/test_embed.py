@@ -19,7 +19,7 @@ from larvatus.data.labelled.records import Dataset, Place
 from larvatus.metrics.correlation import spearman
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
-from larvatus.models.objectives.sentence import CoSENT, Distillation, Matryoshka, MultipleNegatives
+from larvatus.models.objectives.sentence.losses import CoSENT, Distillation, Matryoshka, MultipleNegatives
 from larvatus.tasks.embed.compared import DenseTexts
 from larvatus.tasks.embed.encode import EncodeOptions, encode_sentences
 from larvatus.tasks.embed.evaluation import evaluate_sentences
@@ -29,6 +29,7 @@ from larvatus.tasks.embed.teacher import load_teacher, teacher_vectors
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
+from larvatus.tasks.trainer.step_parts import step_parts
 from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.training.engine.settings import Runtime
 from tests.made_up import Call, write_rows
@@ -113,7 +114,8 @@ def test_the_two_passes_of_a_microbatch_draw_the_same_masks(tuned: Callable[...,
     trainer.fetch()
     trainer.model.train()
     batch = data.batch(np.arange(8))
-    micros = trainer._microbatches(batch, 8.0, 0, 0, budget=24)
+    parts = [*step_parts(trainer.model, data, np.arange(8), None)]
+    micros = trainer._microbatches(parts, 0, 0, budget=24)
     assert len(micros) > 2
     cached = micros[0].loss.args[0]  # type: ignore[attr-defined]
     first = [cached.loss(item) for item in range(len(micros))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import tracemalloc
@@ -20,23 +21,21 @@ from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
 from larvatus.data.labelled.tagged import read_spanned
 from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.interfaces.cli.commands.predict import shown
-from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import SpansConfig
 from larvatus.models.heads.spans import RelationsConfig
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device, span_scorer
 from larvatus.models.nn.span_scorer import distances, gaps
-from larvatus.models.objectives import MaskedLMConfig
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.spans.decoding import SpanCandidates, predict_relations
 from larvatus.tasks.spans.spans import label_spans, spans_head
 from larvatus.tasks.spans.task import SpansOptions, spans_config
-from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.save import contents_hash, save_result
+from tests.tasks.conftest import spans_job, tiny_bert
 from tests.tasks.tuning import finetune_spans
-from tests.tiny import make_tokenizer, save_model
 
 PEOPLE, PLACES = ("jane", "bob", "ann", "tom", "eve"), ("rome", "paris", "oslo")
 FRAMES = {  # a and b are words, and what is said of them
@@ -71,19 +70,10 @@ TRAIN = Dataset(tuple(one for n, one in enumerate(ALL) if n % 6), "train.jsonl")
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory) -> Bundle:
     """A tiny BERT of random weights whose vocabulary has the words of the examples."""
-    tokenizer = make_tokenizer(sorted({word for one in ALL for word in one.words}))
-    shape = TransformerConfig(layers=2, hidden=32, heads=2, max_positions=32, init=0.2, dropout=0.0)
-    model = Network.build(shape, [MaskedLMConfig()], tokenizer.size, seed=1)
-    return load_bundle(save_model(tmp_path_factory.mktemp("relations") / "tiny", model, tokenizer))
+    return tiny_bert(tmp_path_factory.mktemp("relations") / "tiny", sorted({word for one in ALL for word in one.words}))
 
 
-def job(said: list[str] | None = None, **settings) -> FineTuneArguments:
-    config = {"epochs": 12, "batch": 8, "rate": 0.005, **settings}
-    return FineTuneArguments(
-        config=TrainConfig(**config),
-        options=SpansOptions(dropout=0.0),
-        callbacks=Callbacks(say=(said if said is not None else []).append),
-    )
+job = functools.partial(spans_job, epochs=12, batch=8)
 
 
 @pytest.fixture(scope="module")

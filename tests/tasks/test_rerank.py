@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,7 @@ from larvatus.tasks.rerank.evaluation import RelevanceValidation, evaluate_relev
 from larvatus.tasks.rerank.reader import RelevanceExample
 from larvatus.tasks.scoring import ScoringOptions, head_of, loss_of
 from tests.made_up import Call, sentences, write_rows
-from tests.tasks.conftest import PLAIN
+from tests.tasks.conftest import PLAIN, random_text
 from tests.tasks.test_run import check_resumed
 
 QUICK = ("--epochs", 4, "--batch", 16, "--rate", 0.01, "--device", "cpu")
@@ -44,9 +45,7 @@ def reranker(tuned: Callable[..., Bundle]) -> Bundle:
 def examples(queries: int, *, longest: int = 12, seed: int = 1) -> list[RelevanceExample]:
     """Queries of one to five passages in random words, grades 0 to 2; some are longer than a window of 16 tokens."""
     random = stream(seed, "test relevance")
-
-    def text() -> str:
-        return " ".join(random.choice(PLAIN, size=random.integers(1, longest)))
+    text = functools.partial(random_text, random, longest)
 
     rows = []
     for number in range(queries):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from larvatus.tasks.scoring import ScoringOptions
 from tests.tasks.conftest import PLAIN
 
 
+@cache
 def vector(text: str) -> np.ndarray:
     """A fixed random vector, near to that of texts that begin alike."""
     topic = np.random.default_rng(ord(text[0].lower())).normal(size=16)

@@ -34,6 +34,7 @@ RUNS: dict[str, tuple[str, tuple[object, ...], int]] = {
     "features": ("tag", ("--trained", "head", "--lstm", 8, "--seeds", 2), 6),
     "patience": ("classify", ("--patience", 2, "--epochs", 8), 2),
     "nothing held out": ("classify", ("--no-dev",), 1),
+    "two tasks on one encoder": ("tag", ("--with", "spans", "--seeds", 2), 6),
 }
 
 

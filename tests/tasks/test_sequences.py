@@ -26,6 +26,7 @@ from tests.tasks.aligned import align_texts
 KINDS = st.sampled_from(sorted(CONFIGS))
 LIMITS = st.sampled_from([8, 9, 13, 24, 128])
 OVERLAPS = st.sampled_from([None, 0, 1, 5])
+WINDOWS = st.fixed_dictionaries({"limit": LIMITS, "overlap": OVERLAPS, "truncate": st.booleans()})
 
 
 def long_text() -> st.SearchStrategy[str]:
@@ -55,21 +56,19 @@ def each_sequence(sequences: Sequences) -> list[list[list[int]]]:
 
 
 @settings(max_examples=120)
-@given(texts=tagged_texts(), kind=KINDS, limit=LIMITS, overlap=OVERLAPS, truncate=st.booleans())
+@given(texts=tagged_texts(), kind=KINDS, windows=WINDOWS)
 def test_every_word_is_in_one_sequence_with_tokens_of_its_own(
     tokenizers: dict[str, Tokenizer],
     texts: list[str | list[str]],
     kind: str,
-    limit: int,
-    overlap: int | None,
-    truncate: bool,
+    windows: dict[str, Any],
 ) -> None:
     tokenizer = tokenizers[kind]
     found = align_texts(tokenizer, texts)
-    sequences = word_sequences(tokenizer, found, limit=limit, truncate=truncate, overlap=overlap)
+    sequences = word_sequences(tokenizer, found, **windows)
     words = sequences.words
     assert words is not None
-    assert (sequences.lengths <= limit).all()
+    assert (sequences.lengths <= windows["limit"]).all()
     read = words_read(sequences).tolist()
     for number, one in enumerate(found):
         own = sequences.of([number])
@@ -77,7 +76,7 @@ def test_every_word_is_in_one_sequence_with_tokens_of_its_own(
         tags = batch.word_tokens
         assert sequences.tokens[number] == len(one.ids)
         assert tags.total == read[number]  # words keep their order, so word w here is word w of the text
-        if not truncate or sequences.read[number] == len(one.ids):
+        if not windows["truncate"] or sequences.read[number] == len(one.ids):
             assert read[number] == len(one.word_spans)
         else:
             assert sequences.read[number] == len(batch.ids) - 2
@@ -88,7 +87,7 @@ def test_every_word_is_in_one_sequence_with_tokens_of_its_own(
             assert len(mine) > 0 or len(theirs) == 0
             assert mine.tolist() == theirs[: len(mine)].tolist()  # the first is there; a border may cut the rest
             assert len(mine) == len(theirs) or batch.ids[tags.rows[tags.words == word][-1] + 1] == tokenizer.sep_id
-        if not truncate:
+        if not windows["truncate"]:
             assert covered(one, each_sequence(sequences)[number], tokenizer)
             assert sequences.read[number] == len(one.ids)
 
@@ -106,19 +105,17 @@ def covered(one: Alignment, rows: list[list[int]], tokenizer: Tokenizer) -> bool
 
 
 @settings(max_examples=120)
-@given(texts=texts_and_pairs(), kind=KINDS, limit=LIMITS, overlap=OVERLAPS, truncate=st.booleans())
+@given(texts=texts_and_pairs(), kind=KINDS, windows=WINDOWS)
 def test_every_token_of_texts_and_pairs_is_read(
     tokenizers: dict[str, Tokenizer],
     texts: list[TextOrPair],
     kind: str,
-    limit: int,
-    overlap: int | None,
-    truncate: bool,
+    windows: dict[str, Any],
 ) -> None:
     tokenizer = tokenizers[kind]
-    sequences = text_sequences(tokenizer, texts, limit=limit, truncate=truncate, overlap=overlap)
+    sequences = text_sequences(tokenizer, texts, **windows)
     assert len(sequences) == len(texts)
-    assert (sequences.lengths <= limit).all()
+    assert (sequences.lengths <= windows["limit"]).all()
     for number, text in enumerate(texts):
         parts = [text] if isinstance(text, str) else list(text)
         wanted = [tokenizer.encode(part) for part in parts]
@@ -140,7 +137,7 @@ def test_every_token_of_texts_and_pairs_is_read(
             for own, (low, high) in zip(seen, pairwise(borders), strict=True):
                 inner = [id for id in row[low + 1 : high].tolist() if id != tokenizer.sep_id]
                 own.append([tokenizer.cls_id, *inner, tokenizer.sep_id])
-        if truncate:
+        if windows["truncate"]:
             assert sequences.parts[number] == 1
             assert sequences.read[number] == len(batch.ids) - specials
             assert sequences.read[number] <= sequences.tokens[number]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 
 import msgspec
@@ -18,9 +19,7 @@ from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.data.text.tag_schemes import EntitySpan
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads import SpansConfig
-from larvatus.models.network import Network
-from larvatus.models.nn import TransformerConfig, on_device
-from larvatus.models.objectives import MaskedLMConfig
+from larvatus.models.nn import on_device
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.spans.evaluation import SpanValidation
@@ -28,11 +27,11 @@ from larvatus.tasks.spans.sequences import span_sequences
 from larvatus.tasks.spans.spans import encode_words, given_spans, label_spans, predict_spans, scored_spans
 from larvatus.tasks.spans.task import SpansOptions, conflicts, natural_longest, spans_config
 from larvatus.tasks.tag.tag import TagOptions
-from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from tests.tasks.aligned import align_texts
+from tests.tasks.conftest import spans_job, tiny_bert
 from tests.tasks.tuning import finetune_spans
-from tests.tiny import WORDS, make_tokenizer, save_model
+from tests.tiny import WORDS, save_model
 
 CONFIG = SpansConfig(labels=("ORG", "PER"), longest=3, hidden=8, dropout=0.0)
 
@@ -58,19 +57,10 @@ OFTEN = Dataset(TRAIN.examples * 8, "train.conllu")  # more steps to an evaluati
 def bundle(tmp_path_factory) -> Bundle:
     """A tiny BERT of random weights whose vocabulary has the words of the examples."""
     more = ["jane", "villanueva", "united", "airlines", "holding", "discussed"]
-    tokenizer = make_tokenizer([*WORDS.split(), *more])
-    shape = TransformerConfig(layers=2, hidden=32, heads=2, max_positions=32, init=0.2, dropout=0.0)
-    model = Network.build(shape, [MaskedLMConfig()], tokenizer.size, seed=1)
-    return load_bundle(save_model(tmp_path_factory.mktemp("spans") / "tiny", model, tokenizer))
+    return tiny_bert(tmp_path_factory.mktemp("spans") / "tiny", [*WORDS.split(), *more])
 
 
-def job(said: list[str] | None = None, **settings) -> FineTuneArguments:
-    config = {"epochs": 10, "batch": 4, "rate": 0.005, **settings}
-    return FineTuneArguments(
-        config=TrainConfig(**config),
-        options=SpansOptions(dropout=0.0),
-        callbacks=Callbacks(say=(said if said is not None else []).append),
-    )
+job = functools.partial(spans_job, epochs=10, batch=4)
 
 
 @pytest.mark.parametrize("longest", [1, 3, 40])

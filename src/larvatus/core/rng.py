@@ -14,17 +14,35 @@ import hashlib
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random.bit_generator import ISeedSequence
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
+_WORD = (1 << 64) - 1
 _AT_ONCE = 1 << 14  # counters: with all that is computed of them they stay in the caches
 
 
+class _PhiloxKey(ISeedSequence):
+    """Both words of a key. A bit generator that gets its key as a number collects entropy from the system first."""
+
+    __slots__ = ("words",)
+
+    def __init__(self, words: npt.NDArray[np.uint64]) -> None:
+        self.words = words
+
+    def generate_state(self, n_words: int, dtype: object = np.uint64) -> npt.NDArray[np.uint64]:
+        assert n_words == len(self.words)
+        return self.words
+
+
+def _digest(seed: int, purpose: str, epoch: int, size: int) -> bytes:
+    return hashlib.blake2b(f"{seed}\x00{purpose}\x00{epoch}".encode(), digest_size=size).digest()
+
+
 def _key(seed: int, purpose: str, epoch: int, size: int) -> int:
-    name = f"{seed}\x00{purpose}\x00{epoch}".encode()
-    return int.from_bytes(hashlib.blake2b(name, digest_size=size).digest(), "little")
+    return int.from_bytes(_digest(seed, purpose, epoch, size), "little")
 
 
 def stream(seed: int, purpose: str, epoch: int = 0, item: int = 0) -> np.random.Generator:
@@ -33,8 +51,10 @@ def stream(seed: int, purpose: str, epoch: int = 0, item: int = 0) -> np.random.
     >>> int(stream(7, "pairs", 0, 3).integers(100)) == int(stream(7, "pairs", 0, 3).integers(100))
     True
     """
-    counter = item << 128  # the low half counts draws, so items never overlap
-    return np.random.Generator(np.random.Philox(key=_key(seed, purpose, epoch, 16), counter=counter))
+    key = _PhiloxKey(np.frombuffer(_digest(seed, purpose, epoch, 16), "<u8"))
+    counter = np.array([0, 0, item & _WORD, item >> 64], np.uint64)  # the low half counts draws: items never overlap
+    philox = np.random.Philox(key, counter=counter)  # type: ignore[arg-type]  # numpy's stub lacks ISeedSequence
+    return np.random.Generator(philox)
 
 
 def derive(seed: int, purpose: str, epoch: int = 0, item: int = 0) -> int:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, dataclass_transform
 import msgspec
 
 from larvatus.core.errors import LarvatusError, UsageError
-from larvatus.core.ranges import check_ranges
+from larvatus.core.ranges import Seed, check_ranges
 
 _CONFIG = {"frozen": True, "kw_only": True, "forbid_unknown_fields": True}
 
@@ -50,3 +50,10 @@ class Settings(msgspec.Struct, metaclass=SettingsMeta, frozen=True):
 
     def __post_init__(self) -> None:
         check_ranges(self, self.__range_path__, self.__range_error__)
+
+
+class SeededSettings(Settings):
+    """Settings of something that samples."""
+
+    seed: Seed = 0
+    """Seed of all sampling and resampling."""

@@ -257,6 +257,8 @@ class VocabularySettings(Settings):
     """Number of tokens, special tokens included."""
     lowercase: Annotated[bool | None, Flag("--lowercase/--cased")] = None
     """Fold case and accents; default: as in the model family."""
+    digits: Literal["together", "apart"] = "together"
+    """apart: each digit is a token of its own (byte-bpe); together: digits merge as letters do."""
     alpha: Share = 1.0
     """Exponent of the language mixture, from 0 (uniform) to 1 (proportional)."""
     sample: PositiveShare = 1.0
@@ -268,6 +270,8 @@ class VocabularySettings(Settings):
         super().__post_init__()
         if self.kind == "byte-bpe" and self.lowercase:
             raise UsageError("byte-level BPE keeps text as it is; leave out --lowercase")
+        if self.kind != "byte-bpe" and self.digits == "apart":
+            raise UsageError(f"digits are split apart for byte-level BPE only, not {self.kind}; use --type byte-bpe")
 
 
 A = TypeVar("A", bound=Struct)

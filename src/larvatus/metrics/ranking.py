@@ -1,4 +1,4 @@
-"""Metrics of a ranked list: nDCG, reciprocal rank, recall and average precision.
+"""Metrics of a ranked list (nDCG, reciprocal rank, recall, average precision), and of scores against yes or no.
 
     DCG@k = Σ_{i ≤ k} rel_i / log2(i + 1)        nDCG@k = DCG@k / DCG@k of the best order
 
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.core.arrays import Doubles
+from larvatus.core.arrays import Bools, Doubles, Ints
 from larvatus.core.errors import DataError
 
 DEPTH = 10
@@ -114,3 +114,46 @@ def _total(hits: npt.NDArray[np.bool_], relevant: int | None) -> int:
     if relevant is not None and relevant < returned:
         raise DataError(f"{returned} relevant results were found, more than the {relevant} that there are")
     return returned if relevant is None else relevant
+
+
+def average_precision_of_scores(scores: npt.ArrayLike, matches: npt.ArrayLike) -> float:
+    """Average precision of pairs that match or not; NaN if nothing matches.
+
+        AP = Σ_t (R_t − R_{t−1}) P_t      over the distinct scores t, highest first: recall and precision of scores ≥ t
+
+    Equal scores are taken together, so the order of a file never counts (as in scikit-learn, and unlike
+    `average_precision` of a ranked list).
+
+    >>> scores, matches = [0.9, 0.8, 0.8, 0.1], [1, 0, 1, 0]
+    >>> round(average_precision_of_scores(scores, matches), 4), best_accuracy(scores, matches)
+    (0.8333, 0.75)
+    """
+    right, answered, total = _above(scores, matches)
+    if not total:
+        return float("nan")
+    recall = right / total
+    return float((np.diff(recall, prepend=0.0) * right / answered).sum())
+
+
+def best_accuracy(scores: npt.ArrayLike, matches: npt.ArrayLike) -> float:
+    """Accuracy with the threshold that fits the same pairs best; one above all scores answers no to every pair.
+
+    It describes the scores, and is too high for a threshold that would be used on other pairs.
+    """
+    right, answered, total = _above(scores, matches)
+    count = int(answered[-1])
+    false = answered - right
+    return float(max((count - total) / count, ((right + (count - total) - false) / count).max()))
+
+
+def _above(scores: npt.ArrayLike, matches: npt.ArrayLike) -> tuple[Ints, Ints, int]:
+    """For each distinct score, highest first: matches and pairs at or above it; and all matches."""
+    values: Doubles = np.asarray(scores, np.float64)
+    truth: Bools = np.asarray(matches).astype(np.bool_)
+    if values.shape != truth.shape or values.ndim != 1 or not len(values) or not np.isfinite(values).all():
+        raise DataError(f"pairs need a finite score and a truth value each, not {values.shape} and {truth.shape}")
+    order = np.argsort(-values, kind="stable")
+    last = np.append(np.flatnonzero(np.diff(values[order])), len(values) - 1)
+    right: Ints = np.cumsum(truth[order].astype(np.int64))[last]
+    answered: Ints = last.astype(np.int64) + 1
+    return right, answered, int(truth.sum())

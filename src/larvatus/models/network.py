@@ -18,8 +18,9 @@ the vocabulary) stay float32: they decide the answer, and take little of the tim
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, Self, cast
 
 import torch
 from msgspec import Struct
@@ -165,6 +166,16 @@ class Network(nn.Module):
     def filler(self) -> Network | None:
         """The part that can fill blanks: with a masked-lm or permutation-lm head."""
         return self if FILL_OBJECTIVES & self.objectives.keys() else self.generator
+
+    def view(self, *, encoder: Encoder | None = None, heads: Collection[str] | None = None) -> Self:
+        """The same weights with another encoder in front of them, or with only some of the objectives."""
+        view = copy.copy(self)
+        parts: dict[str, Any] = view.__dict__
+        parts["_modules"] = dict(self._modules)  # the weights are shared; which parts are used is not
+        view.encoder = self.encoder if encoder is None else encoder
+        if heads is not None:
+            view.objectives = nn.ModuleDict({name: self.objectives[name] for name in heads})
+        return view
 
     def own_state(self) -> dict[str, Tensor]:
         """The weights without the generator's."""

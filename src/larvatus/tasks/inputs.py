@@ -36,6 +36,8 @@ class PredictOptions(Settings):
     """Spans that are given for a question, likeliest first."""
     beams: Beams | None = None
     """Beam size of a model that generates text; None: greedy."""
+    task: str | None = None
+    """Task to predict, of a model that has several; None: all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

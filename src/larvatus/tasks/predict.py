@@ -28,7 +28,7 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.loaded import LoadedModel
 from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.tasks.inputs import Input, InputPlace, PredictOptions
-from larvatus.tasks.registry import task_of
+from larvatus.tasks.registry import task_of, with_task
 from larvatus.tasks.results import Prediction
 from larvatus.tasks.scoring import ScoringOptions, head_of
 
@@ -95,6 +95,7 @@ class TaskPredictor:
     device: str | torch.device = "cpu"
 
     def __post_init__(self) -> None:
+        self.bundle = with_task(self.bundle, self.options.task)
         self.task = task_of(self.bundle)
         self.head = head_of(self.bundle.network, str(self.bundle.path))
         most = self.bundle.model.max_positions

@@ -24,7 +24,11 @@ from larvatus.models.heads.head import HeadConfig
 from larvatus.tasks.answers.task import AnswerTask
 from larvatus.tasks.choose.task import ChooseTask
 from larvatus.tasks.classify.task import ClassifyTask
+from larvatus.tasks.coref.task import CorefTask
 from larvatus.tasks.embed.task import EmbedTask
+from larvatus.tasks.multitask.task import MultiTask
+from larvatus.tasks.multitask.views import task_view
+from larvatus.tasks.parse.task import ParseTask
 from larvatus.tasks.prompt.task import PromptTask
 from larvatus.tasks.rerank.task import RerankTask
 from larvatus.tasks.roles.task import RolesTask
@@ -40,6 +44,7 @@ TASKS: Mapping[str, AnyTask] = {
         ClassifyTask(),
         TagTask(),
         SpansTask(),
+        ParseTask(),
         AnswerTask(),
         ChooseTask(),
         PromptTask(),
@@ -47,6 +52,7 @@ TASKS: Mapping[str, AnyTask] = {
         EmbedTask(),
         RerankTask(),
         RolesTask(),
+        CorefTask(),
     )
 }
 if TYPE_CHECKING:
@@ -56,7 +62,9 @@ else:
 
 
 def get_task(name: str) -> AnyTask:
-    """The task of a name, as a user gives it."""
+    """The task of a name, as a user gives it; ``tag+classify`` is both on one encoder."""
+    if "+" in name:
+        return MultiTask([get_task(part) for part in name.split("+")])
     if name not in TASKS:
         raise UsageError(f"there is no task {name!r} to fine-tune for{did_you_mean(name, TASKS)}")
     return TASKS[name]
@@ -67,12 +75,28 @@ def task_of_head(config: object) -> AnyTask | None:
     return next((task for task in TASKS.values() if type(config) in (task.Head, *task.OtherHeads)), None)
 
 
+def tasks_of(bundle: Bundle) -> dict[str, AnyTask]:
+    """The tasks that a model was fine-tuned for, by name."""
+    tasks = (task for config in bundle.objectives if (task := task_of_head(config)) is not None)
+    return {task.name: task for task in tasks}
+
+
 def task_of(bundle: Bundle) -> AnyTask:
-    """The task that a model was fine-tuned for."""
-    tasks = [task for config in bundle.objectives if (task := task_of_head(config)) is not None]
+    """The task that a model was fine-tuned for; all of them as one where there are several."""
+    tasks = [*tasks_of(bundle).values()]
     if not tasks:
         raise ArtefactError(f"{bundle.path} has no head to predict with; give it one with larvatus finetune")
-    return tasks[0]
+    return tasks[0] if len(tasks) == 1 else MultiTask(tasks)
+
+
+def with_task(bundle: Bundle, name: str | None) -> Bundle:
+    """The model with only the head of one of its tasks; itself where none is named, or it has no other."""
+    tasks = tasks_of(bundle)
+    if name is None or [*tasks] == [name]:
+        return bundle
+    if name not in tasks:
+        raise UsageError(f"{bundle.path} was not fine-tuned for the task {name!r}{did_you_mean(name, tasks)}")
+    return task_view(bundle, tasks[name])
 
 
 def task_of_table(columns: Sequence[str], sample: Sequence[Row]) -> AnyTask | None:

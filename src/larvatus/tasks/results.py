@@ -272,18 +272,6 @@ class Answer(Tabular):
     coverage: Coverage
     """Characters of the passage."""
 
-    @property
-    def windows(self) -> int:
-        return self.coverage.windows
-
-    @property
-    def tokens(self) -> int:
-        return self.coverage.tokens
-
-    @property
-    def tokens_read(self) -> int:
-        return self.coverage.read
-
     def _repr_html_(self) -> str:
         rows = [(each.text, f"{each.start}–{each.end}", f"{each.score:.3f}") for each in self.others]
         return notebook.table(("answer", "characters", "score"), rows, title=self.question, note=str(self))

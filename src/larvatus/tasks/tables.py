@@ -1,8 +1,7 @@
 """Tables of examples: the loops over files and rows that the readers of tasks share.
 
     examples, source, read_as = read_files(paths, read_file, give="give texts", problems=problems)
-    table = open_unlabelled("-", "jsonl", "queries with passages")
-    for example in valid_rows(table, columns, examples_of, problems): …
+    for example in read_unlabelled("-", "jsonl", columns_of, examples_of, things="texts", say=print): …
 
 A row that cannot be used is a fault: raised with its place, or collected in `problems`.
 """
@@ -84,11 +83,25 @@ def valid_rows(
             fault(problems, bad.kind, place, str(bad))
 
 
-def open_unlabelled(name: str, format: TextFormat | None, things: str) -> LabelledTable:
-    """A table to predict for, or standard input for ``-``; formats without columns are refused."""
+def read_unlabelled(
+    name: str,
+    format: TextFormat | None,
+    columns_of: Callable[[LabelledTable], C],
+    examples_of: Callable[[Row, C, Place], Iterable[E]],
+    *,
+    things: str,
+    say: Callable[[str], None],
+) -> Iterator[E]:
+    """Examples to predict for, one at a time, of a table, or of standard input for ``-``.
+
+    Formats without columns are refused: `things` are not read from them.
+    """
     if format is not None and format not in TABLES:
         raise DataError(f"{things} are read from csv, tsv, jsonl or parquet, not {format}")
-    return open_table(name, TableOptions(format=None if format is None else TABLES[format]))
+    table = open_table(name, TableOptions(format=None if format is None else TABLES[format]))
+    columns = columns_of(table)
+    say(f"{table.name}: read as: {columns.describe()}")
+    yield from valid_rows(table, columns, examples_of, None)
 
 
 def row_id(row: Row, column: str | None) -> str | None:

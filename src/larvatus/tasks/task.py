@@ -15,7 +15,7 @@ tasks (`tasks/trainer/finetune.py`); a task does not import it, so a model is lo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -104,6 +104,8 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     """Columns of examples that are tuples in memory, one row of names for each length."""
     of_glue: ClassVar[bool] = False
     """Whether the tasks of GLUE are of this kind."""
+    joins: ClassVar[bool] = True
+    """Whether its head can share an encoder with heads of other tasks, and be trained with them (`multitask/`)."""
     served: ClassVar[bool] = True
     """Whether the server makes an operation of its predictions; vectors and reranking have special routes."""
     keeps_lm_loss: ClassVar[bool] = True
@@ -112,6 +114,8 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     """Whether training may begin with the sentence adapter of a model (`initial_model`)."""
     answers_by_id: ClassVar[bool] = False
     """Whether official scorers read its answers as a file of texts by id."""
+    line_formats: ClassVar[frozenset[str]] = frozenset()
+    """Endings of files that its predictions are written to as lines (`lines`), such as ``.conll``."""
 
     # ---- labelled examples
 
@@ -191,6 +195,10 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
         self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[AResult]:
         """A result for each example."""
+
+    def lines(self, ending: str, example: LabelledExample, prediction: AResult, *, number: int = 1) -> Iterable[str]:
+        """A prediction, the `number`-th of a file, as lines in one of the `line_formats`."""
+        raise NotImplementedError
 
     # ---- evaluation
 

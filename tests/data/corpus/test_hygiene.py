@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from datasketch import MinHash, MinHashLSH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -101,6 +100,8 @@ def test_hashed_words_and_n_grams_equal_those_of_a_loop(texts: list[str], n: int
 
 
 def test_signatures_and_near_duplicates_are_those_of_datasketch(documents: list[str]) -> None:
+    from datasketch import MinHash, MinHashLSH
+
     scheme = MinHashScheme.of(threshold=0.25, permutations=128)
     grams, counts = n_grams(hashed_words(ShingleCharacters.of(documents)), 3)
     signatures = scheme.signatures(grams, counts)

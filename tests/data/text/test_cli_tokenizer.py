@@ -61,4 +61,5 @@ def test_faults(text, tmp_path):
     assert isinstance(run("train", text, "--size", 380, "--out", out).exception, ArtefactError)  # never written over
     lowered = run("train", text, "--type", "byte-bpe", "--lowercase", "--out", tmp_path / "x")
     assert isinstance(lowered.exception, UsageError)
+    assert isinstance(run("train", text, "--digits", "apart", "--out", tmp_path / "x").exception, UsageError)
     assert isinstance(run("show", tmp_path / "none").exception, ArtefactError)

@@ -30,9 +30,10 @@ XLM_R = MixtureConfig(alpha=0.3).repeats
 
 def prose(language: str, sentences: int, seed: int = 0) -> str:
     """Sentences of words of a language's own syllables."""
-    random = np.random.default_rng(seed)
-    words = ["".join(random.choice(SYLLABLES[language], random.integers(1, 5))) for _ in range(400)]
-    drawn = random.zipf(1.3, (sentences, 6)) % len(words)
+    random, syllables = np.random.default_rng(seed), SYLLABLES[language]
+    sizes = (random.integers(1, 5) for _ in range(400))
+    words = ["".join(syllables[n] for n in random.integers(0, len(syllables), size).tolist()) for size in sizes]
+    drawn = (random.zipf(1.3, (sentences, 6)) % len(words)).tolist()
     return " ".join(" ".join(words[i] for i in row).capitalize() + "." for row in drawn)
 
 

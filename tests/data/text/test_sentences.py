@@ -19,6 +19,17 @@ def test_abbreviations_do_not_end_sentences():
     assert split_sentences("我们来了。他们走了！", language="zh") == ["我们来了。", "他们走了！"]
 
 
+def test_titles_after_a_dash_and_initials_do_not_end_sentences():
+    for text in (
+        "They may blow up—Mr. Bucket knows.",
+        "She asked Mdlle. Reuter.",
+        "J. R. R. Tolkien met Prof. Lee in Minneapolis–St. Paul.",
+        "It has a pro-U.S. posture.",
+    ):
+        assert split_sentences(f"{text} “Mr. Hall came.” He left.") == [text, "“Mr. Hall came.”", "He left."]
+    assert split_sentences("Vitamin B-C. He left.") == ["Vitamin B-C.", "He left."]
+
+
 def test_wrapped_lines_are_one_sentence_and_blank_lines_end_one():
     assert split_sentences("It goes\non. Then\n\na heading\n\nend") == ["It goes\non.", "Then", "a heading", "end"]
 

@@ -191,3 +191,22 @@ def test_line_breaks_are_not_counted_where_no_sentence_will_hold_one() -> None:
     assert tokenizer.counts is not None
     assert tokenizer.counts[tokenizer.id("\u010a")] == 0
     assert tokenizer.counts[tokenizer.id("\u0120the")] > 0
+
+
+def test_digits_apart_are_a_token_each_and_transformers_reads_them_so(tmp_path):
+    texts = ["In 1999 and 1998 there were 1999 of 1999.", "Call 1999-1999, room 199"] * 20
+    together, apart = (
+        train_vocabulary(texts, ByteBPEConfig(size=320, **chosen), allow_smaller=True)
+        for chosen in ({}, {"digits": "apart"})
+    )
+    assert any(sum(char.isdigit() for char in token) > 1 for token in together.library.get_vocab())
+    assert not any(sum(char.isdigit() for char in token) > 1 for token in apart.library.get_vocab())
+    text = "There 1999, x99  9!"
+    tokens = [token for token in apart.library.encode(text).tokens if any(map(str.isdigit, token))]
+    assert tokens == ["Ġ1", *"999999"]
+    apart.save(tmp_path / "apart")
+    theirs = AutoTokenizer.from_pretrained(str(tmp_path / "apart"))
+    assert theirs(text).input_ids == apart.library.encode(text).ids
+    assert theirs.decode(theirs(text, add_special_tokens=False).input_ids) == text
+    loaded = Tokenizer.load(tmp_path / "apart")
+    assert (loaded.kind, loaded.style, loaded.library.to_str()) == ("byte-bpe", "Ġ", apart.library.to_str())

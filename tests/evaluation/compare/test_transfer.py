@@ -15,9 +15,10 @@ import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.languages import language_of
 from larvatus.evaluation.compare.transfer import files_by_language, source_language
-from larvatus.models.heads import ClassificationConfig, TaggingConfig
-from tests.tasks.conftest import TAGS, draw, sentences, texts
-from tests.tasks.conftest import tuned as tuned  # the fixture
+from larvatus.models.heads import ClassificationConfig
+from tests.tasks.conftest import draw, sentences, texts
+from tests.tasks.conftest import tagger as tagger  # the fixtures
+from tests.tasks.conftest import tuned as tuned
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -30,11 +31,6 @@ def larvatus(larvatus: Call) -> Call:
 @pytest.fixture(scope="module")
 def classifier(tuned: Any) -> Path:
     return Path(tuned(ClassificationConfig(labels=("no", "yes"), pool="mean", dense="none")).path)
-
-
-@pytest.fixture(scope="module")
-def tagger(tuned: Any) -> Path:
-    return Path(tuned(TaggingConfig(labels=TAGS, scheme="BIO")).path)
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.throughput import flops_per_token
-from tests.conftest import SMALL
+from tests.shared import SMALL
 
 MACHINE = MachineSettings(device="cpu", workers=0)
 PNG = b"\x89PNG"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from tests.faults.cases import Case
+from tests.faults.cases import Case, Place
 from tests.faults.cases.made import PRETRAIN
 
 ODD = "a \udcff [MASK]"
+
+
+def finetune(task: str, place: Place, *more: str) -> list[object]:
+    return ["finetune", task, "--model", place.model, "--train", place.text, "--out", "o", *more]
+
+
 CASES = [
     Case("a text that is not UTF-8, to fill", lambda place: ["fill", ODD, "--model", place.model], 4, ("surrogate",)),
     Case("a text that is not UTF-8, to score", lambda place: ["score", ODD, "--model", place.model], 4, ("surrogate",)),
@@ -102,35 +108,13 @@ CASES = [
     ),
     Case(
         "a class weight that is not UTF-8",
-        lambda place: [
-            "finetune",
-            "classify",
-            "--model",
-            place.model,
-            "--train",
-            place.text,
-            "--out",
-            "o",
-            "--class-weight",
-            "\udcff=1",
-        ],
+        lambda place: finetune("classify", place, "--class-weight", "\udcff=1"),
         4,
         ("--class-weight",),
     ),
     Case(
         "a setting of spans that is not UTF-8",
-        lambda place: [
-            "finetune",
-            "spans",
-            "--model",
-            place.model,
-            "--train",
-            place.text,
-            "--out",
-            "o",
-            "--set",
-            "longest=\udcff",
-        ],
+        lambda place: finetune("spans", place, "--set", "longest=\udcff"),
         4,
         ("--set",),
     ),

@@ -16,12 +16,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, NumericsError, UsageError
 from larvatus.inference.search import lexical, quantised
-from larvatus.inference.search.exact import Matches, nearest_vectors
-from larvatus.inference.search.fusion import fuse
+from larvatus.inference.search.exact import Matches, fuse, nearest_vectors
 from larvatus.inference.search.graph import VectorGraph, write_graph
-from larvatus.inference.search.half_precision import half_products
 from larvatus.inference.search.lexical import K1, B, LexicalIndex, words_of, write_lexical
-from larvatus.inference.search.quantised import StoredVectors, VectorFormat, sign_bits, to_int8
+from larvatus.inference.search.quantised import StoredVectors, VectorFormat, half_products, sign_bits, to_int8
 from larvatus.models.heads.reranking import RerankingConfig
 
 TEXTS = [

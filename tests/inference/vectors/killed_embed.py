@@ -1,5 +1,5 @@
-"""Run by test_bulk.py: python killed_embed.py 6,12 ARGUMENTS…: `larvatus ARGUMENTS` in a child that is killed at its
-6th durable step, then in one killed at its 12th, …; prints how many parts stood after each."""
+"""Run by test_bulk.py: python -m tests.inference.vectors.killed_embed 6,12 ARGUMENTS…: `larvatus ARGUMENTS` in a child
+that is killed at its 6th durable step, then in one killed at its 12th, …; prints how many parts stood after each."""
 
 from __future__ import annotations
 
@@ -7,38 +7,22 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from larvatus.inference.vectors import bulk
 from larvatus.interfaces.cli.main import run
+from tests.faults.killed_save import die_at
 
 torch.set_num_threads(1)
 bulk.CHARACTERS = 400  # so that a small text has many parts
-
-
-def die_at(step: int) -> None:
-    left = [step]
-
-    def counted(real: Any) -> Any:
-        def operation(*arguments: Any, **options: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*arguments, **options)
-
-        return operation
-
-    for name in ("fsync", "replace"):
-        setattr(os, name, counted(getattr(os, name)))
 
 
 out = Path(sys.argv[sys.argv.index("--out") + 1])
 for step in sys.argv[1].split(","):
     child = os.fork()
     if child == 0:
-        die_at(int(step))
+        die_at(int(step), ("fsync", "replace"))
         run(sys.argv[2:])
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert not out.exists()

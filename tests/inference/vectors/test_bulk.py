@@ -99,9 +99,18 @@ def test_a_killed_run_resumed_ends_with_the_same_bytes(larvatus, directory, corp
     common = [corpus, "--model", directory, "--unit", "word"]
     whole, killed = tmp_path / "whole.parquet", tmp_path / "killed.parquet"
     assert larvatus(*common, "--out", whole)[0] == 0
-    script = Path(__file__).with_name("killed_embed.py")
     steps = "12,13,4"  # each time further: what stands is not computed again
-    command = [sys.executable, script, steps, "embed", *common, "--out", killed, "--resume"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.inference.vectors.killed_embed",
+        steps,
+        "embed",
+        *common,
+        "--out",
+        killed,
+        "--resume",
+    ]
     ended = warm.run([str(part) for part in command], capture_output=True)
     assert ended.returncode == 0, ended.stderr
     stood = [int(line) for line in ended.stdout.split()]

@@ -10,14 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from numpy.testing import assert_allclose
 
 from larvatus.inference.model import Model, load
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import transformers
-    from sentence_transformers import SentenceTransformer
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -44,6 +40,8 @@ def model(directory: Path) -> Model:
 def test_sentence_vectors_equal_those_of_sentence_transformers(model: Model, directory: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        from sentence_transformers import SentenceTransformer
+
         theirs = SentenceTransformer(str(directory), device="cpu")
         expected = theirs.encode(TEXTS, normalize_embeddings=True, show_progress_bar=False)
     ours = np.stack(model.embed(TEXTS, unit="sentence", normalise=True))

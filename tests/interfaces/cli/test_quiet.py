@@ -3,7 +3,7 @@
 import pytest
 
 from larvatus.interfaces.cli.progress import is_quiet
-from tests.conftest import SMALL
+from tests.shared import SMALL
 
 SENTENCES = "The river ran past the bank of the town. Number {} was seen there. Nobody knew why the boat lay there.\n\n"
 

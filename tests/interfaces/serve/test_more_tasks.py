@@ -1,5 +1,5 @@
-"""The tasks that few servers have: choosing an ending, a prompt with words for labels, and writing, each behind its
-address, with the answers of the model itself."""
+"""The tasks that few servers have: choosing an ending, a prompt with words for labels, writing and coreference, each
+behind its address, with the answers of the model itself."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from tests.tiny import save_model
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 8, "rate": 0.01, "device": "cpu"}
 WET = [("the river was deep", "wet"), ("please turn your homework in", "dry")] * 8
 CHOICES = [("the bank", ["turn in", "the river"], 1), ("a bank", ["the river", "please"], 0)] * 8
+RESOLVED = [{"text": "the river was deep . your bank", "clusters": [[[0, 9], [21, 25]]]}] * 4
 BODIES: dict[str, dict[str, Any]] = {
     "choose": {"questions": [{"context": "the bank", "endings": ["turn in", "the river", "please"]}]},
     "prompt": {"texts": ["the river was wide", "your homework"]},
     "write": {"texts": ["the river was deep", "please turn"]},
+    "coref": {"texts": ["the river was deep . your bank", ["the", "river"]]},
 }
 
 
@@ -51,6 +53,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, tiny_model: Any, save_tiny:
             "prompt", plain, train=WET, dev=WET[:4], out=folder / "prompt", pattern="{text} was {blank} .",
             verbaliser={"wet": "river", "dry": "homework"}, **QUICK,
         ),
+        "coref": lv.finetune("coref", plain, train=RESOLVED, dev=RESOLVED[:1], out=folder / "coref", **QUICK),
         "write": lv.finetune("write", tiny_t5(folder / "t5"), train=WET, dev=WET[:4], out=folder / "write", **QUICK),
     }  # fmt: skip
 

@@ -11,7 +11,6 @@ import torch
 from larvatus import load
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
@@ -19,7 +18,6 @@ from larvatus.models.objectives import MaskedLMConfig
 from tests.models.bundle.families import FAMILIES
 from tests.models.bundle.theirs import (
     LIMIT,
-    PROSE,
     edit_weights,
     equal,
     read_by_both,
@@ -31,9 +29,9 @@ from tests.models.bundle.theirs import (
 SMALL = FAMILIES["distilbert"][2]
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return train_vocabulary([PROSE], WordPieceConfig(size=90), allow_smaller=True)
+@pytest.fixture
+def tokenizer(vocabularies: dict[str, Tokenizer]) -> Tokenizer:
+    return vocabularies["wordpiece"]
 
 
 def test_what_transformers_saves_we_load_with_equal_logits(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -10,7 +10,6 @@ import torch
 
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
@@ -18,7 +17,6 @@ from larvatus.models.objectives import MaskedLMConfig
 from tests.models.bundle.families import FAMILIES
 from tests.models.bundle.theirs import (
     LIMIT,
-    PROSE,
     edit_config,
     edit_weights,
     equal,
@@ -31,10 +29,10 @@ from tests.models.bundle.theirs import (
 SMALL = {**FAMILIES["mpnet"][2], "layer_norm_eps": 1e-5}
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
+@pytest.fixture
+def tokenizer(vocabularies: dict[str, Tokenizer]) -> Tokenizer:
     """With the padding id 1, as MPNet's code takes for granted."""
-    return train_vocabulary([PROSE], UnigramConfig(size=60), allow_smaller=True)
+    return vocabularies["unigram"]
 
 
 def test_what_transformers_saves_we_load_with_equal_logits(tmp_path: Path, tokenizer: Tokenizer) -> None:

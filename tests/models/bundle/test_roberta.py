@@ -15,7 +15,6 @@ from larvatus import load
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for
 from larvatus.models.network import Network
@@ -24,7 +23,6 @@ from larvatus.models.objectives import MaskedLMConfig
 from tests.models.bundle.families import FAMILIES
 from tests.models.bundle.theirs import (
     LIMIT,
-    PROSE,
     TEXTS,
     edit_weights,
     equal,
@@ -39,14 +37,9 @@ from tests.tiny import save_model
 SMALL = {**FAMILIES["roberta"][2], "layer_norm_eps": 1e-5}
 
 
-@pytest.fixture(scope="module")
-def byte_bpe() -> Tokenizer:
-    return train_vocabulary([PROSE], ByteBPEConfig(size=290))
-
-
-@pytest.fixture(scope="module")
-def unigram() -> Tokenizer:
-    return train_vocabulary([PROSE], UnigramConfig(size=60), allow_smaller=True)
+@pytest.fixture
+def byte_bpe(vocabularies: dict[str, Tokenizer]) -> Tokenizer:
+    return vocabularies["byte-bpe"]
 
 
 @pytest.fixture(params=["Roberta", "XLMRoberta"])
@@ -55,8 +48,8 @@ def family(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def tokenizer(family: str, byte_bpe: Tokenizer, unigram: Tokenizer) -> Tokenizer:
-    return byte_bpe if family == "Roberta" else unigram
+def tokenizer(family: str, vocabularies: dict[str, Tokenizer]) -> Tokenizer:
+    return vocabularies["byte-bpe" if family == "Roberta" else "unigram"]
 
 
 def saved_by_them(path: Path, tokenizer: Tokenizer, name: str = "RobertaForMaskedLM") -> tuple[Path, Any]:

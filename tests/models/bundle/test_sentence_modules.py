@@ -18,6 +18,7 @@ from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.checksums import model_checksums
+from larvatus.models.bundle.convert import Precision, convert_bundle
 from larvatus.models.bundle.directory import load_bundle, save_bundle
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
 from larvatus.models.network import Network
@@ -88,6 +89,19 @@ def test_what_we_save_they_load_with_equal_vectors(
     read = load_bundle(directory)
     assert read.objectives == (config,)
     assert [*read.network.objectives] == ["embedding"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_a_sentence_encoder_is_converted(
+    dtype: Precision, tmp_path: Path, network: Callable[..., Network], save: Callable[..., Path]
+) -> None:
+    config = CASES["dense, normalised"]
+    directory = save(tmp_path / "ours", network((config,)), (config,))
+    result = convert_bundle(directory, tmp_path / "small", dtype=dtype)
+    assert (result.architecture, result.kept) == ("BertModel", ("embedding",))
+    assert_allclose(lv.load(tmp_path / "small").embed(TEXTS), lv.load(directory).embed(TEXTS), atol=0.05)
+    if dtype == "float16":
+        assert_allclose(theirs(tmp_path / "small"), lv.load(tmp_path / "small").embed(TEXTS), atol=2e-3)
 
 
 def test_a_head_for_blanks_may_stay_beside_it(

@@ -106,13 +106,9 @@ def test_sentence_order_takes_no_sentence_pairs_and_fillers_change_no_loss() -> 
     assert joined.targets[OrderLabels].labels.tolist() == [1, 0, 1, 0, 1]
 
 
+@pytest.mark.usefixtures("chunks_of_64_rows")
 @pytest.mark.parametrize("rows", [1, 200, 9])
-def test_linear_cross_entropy_equals_the_plain_one_whatever_the_chunks(
-    rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "larvatus.models.objectives.linear_cross_entropy._NUMBERS", {"cpu": 64 * 37}
-    )  # chunks of 64 rows
+def test_linear_cross_entropy_equals_the_plain_one_whatever_the_chunks(rows: int) -> None:
     draw = stream(1, "test cross entropy")
     h, w, b = (torch.from_numpy(draw.normal(size=shape)).requires_grad_() for shape in ((rows, 8), (37, 8), (37,)))
     ids = torch.from_numpy(draw.integers(0, 37, size=rows))

@@ -95,13 +95,9 @@ def test_a_sample_is_the_first_whose_sum_exceeds_the_draw_and_never_an_impossibl
     assert weights[found] > 0
 
 
+@pytest.mark.usefixtures("chunks_of_64_rows")
 @pytest.mark.parametrize("grad", [True, False])
-def test_loss_and_samples_share_chunks_and_neither_changes_the_other(
-    grad: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "larvatus.models.objectives.linear_cross_entropy._NUMBERS", {"cpu": 64 * 37}
-    )  # chunks of 64 rows
+def test_loss_and_samples_share_chunks_and_neither_changes_the_other(grad: bool) -> None:
     draw = torch.Generator().manual_seed(0)
     h, w, b = (torch.randn(size, generator=draw) for size in ((150, 8), (37, 8), (37,)))
     ids, bits = torch.randint(0, 37, (150,), generator=draw), torch.randint(0, 1 << 32, (150,), generator=draw)

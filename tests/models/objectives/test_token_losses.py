@@ -9,19 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.core.errors import UsageError
-from larvatus.models.objectives.sentence import (
-    CoSENT,
-    Distillation,
-    MultipleNegatives,
-    SimCSE,
-    Splade,
-    TokenVectors,
-    Triplet,
-    WeightVectors,
-    late_interaction,
-)
-from larvatus.models.objectives.sentence.late_interaction import maxsim
-from larvatus.models.objectives.sentence.splade import flops
+from larvatus.models.objectives.sentence import late_interaction
+from larvatus.models.objectives.sentence.late_interaction import TokenVectors, maxsim
+from larvatus.models.objectives.sentence.losses import CoSENT, Distillation, MultipleNegatives, SimCSE, Triplet
+from larvatus.models.objectives.sentence.splade import Splade, WeightVectors, flops
 from tests.models.objectives.test_sentence_losses import Columns, targets_of
 
 

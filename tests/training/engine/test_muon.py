@@ -28,7 +28,7 @@ from larvatus.training.engine.optimizer import (
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.step import Stepper
-from tests.conftest import SMALL
+from tests.shared import SMALL
 from tests.training.engine.test_no_waiting import Refusing
 from tests.training.engine.test_step import NO_DROPOUT
 

@@ -18,7 +18,7 @@ from larvatus.core.pretraining_targets import OrderLabels, PairLabels, add_text_
 from larvatus.data.corruption import MaskVocabulary, corrupt
 from larvatus.models.nn.attention.layout import GroupedLayout
 from larvatus.models.recipes import read_recipe
-from tests.conftest import SMALL
+from tests.shared import SMALL
 from tests.training.engine.test_step import stepper
 
 WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "is_nonzero")

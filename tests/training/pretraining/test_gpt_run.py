@@ -27,7 +27,7 @@ from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
 from tests import warm
-from tests.conftest import SMALL
+from tests.shared import SMALL
 
 SETTINGS = tuple(setting for setting in SMALL if not setting.startswith("phases.1"))
 

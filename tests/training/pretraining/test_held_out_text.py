@@ -22,7 +22,7 @@ from larvatus.training.pretraining import prepare as preparation
 from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.prepare import TextOptions, held_out_documents, prepare
 from larvatus.training.pretraining.run import train
-from tests.conftest import SMALL
+from tests.shared import SMALL
 
 FILES = TextOptions(reading=ReadOptions(split="file"))
 WORDS = (

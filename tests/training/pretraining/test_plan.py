@@ -35,7 +35,7 @@ from larvatus.training.pretraining.plan import (
 )
 from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import PretrainingRun, train
-from tests.conftest import SMALL
+from tests.shared import SMALL
 
 FREE = frozenset({"batch", "rate"})
 CPU = StepTime(fixed=4.0, per_token=0.002)

@@ -42,8 +42,8 @@ from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import train
 from larvatus.training.pretraining.step import Stepper
 from tests import warm
-from tests.conftest import SMALL
 from tests.patience import WATCHDOG_S
+from tests.shared import SMALL
 
 SETTINGS = (*(s for s in SMALL if not s.startswith(("phases.1", "model.layers"))), "model.layers=2")
 STILL = "model.dropout=0.0"

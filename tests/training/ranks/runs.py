@@ -30,7 +30,7 @@ from larvatus.training.pretraining.monitor import Monitor
 from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import PretrainingRun
 from larvatus.training.pretraining.step import Stepper
-from tests.conftest import SMALL as SMALL_MODEL
+from tests.shared import SMALL as SMALL_MODEL
 from tests.training.engine.test_out_of_memory import room_for, steps
 from tests.training.engine.test_step import NO_DROPOUT, batch_of, stepper
 

@@ -147,6 +147,7 @@ def take_fitting(sizes: Ints, sequences: Ints, room: Ints) -> Bools:
 
 class NoiseConfig(CorruptionSettings, tag_field="type", tag="noise"):
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens,)
+    why_nothing: ClassVar[str] = "no word was selected; give more text, or raise corruption.mask"
 
     mask: Share = 0.15
     """Share of ordinary tokens that become the mask token."""
@@ -188,10 +189,6 @@ class NoiseConfig(CorruptionSettings, tag_field="type", tag="noise"):
     @property
     def needs_mask(self) -> bool:
         return self.mask > 0
-
-    @property
-    def why_nothing(self) -> str:
-        return "no word was selected; give more text, or raise corruption.mask"
 
     def may_hide(self, text: CorruptionInput) -> bool:
         """Nothing sampled in a whole block: at such shares there is nothing to learn from it either."""

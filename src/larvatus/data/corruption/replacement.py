@@ -188,6 +188,8 @@ class CorruptionSettings(Settings, path="corruption.", error=RecipeError):
 
     gives: ClassVar[tuple[type, ...]] = ()
     """Targets that the corruption adds."""
+    why_nothing: ClassVar[str] = "it has no ordinary tokens; give other text, or train a vocabulary on it"
+    """Why nothing of a whole block can be hidden, and what to do."""
 
     @property
     def knows_lengths(self) -> bool:
@@ -198,11 +200,6 @@ class CorruptionSettings(Settings, path="corruption.", error=RecipeError):
     def needs_mask(self) -> bool:
         """Whether the vocabulary must have a mask token."""
         return False
-
-    @property
-    def why_nothing(self) -> str:
-        """Why nothing of a whole block can be hidden, and what to do."""
-        return "it has no ordinary tokens; give other text, or train a vocabulary on it"
 
     def may_hide(self, text: CorruptionInput) -> bool:
         """Whether anything can be hidden at all, though it may not have been sampled."""
@@ -226,6 +223,8 @@ class CorruptionSettings(Settings, path="corruption.", error=RecipeError):
 
 class ReplacementConfig(CorruptionSettings):
     """The settings that all ways of choosing tokens share."""
+
+    why_nothing: ClassVar[str] = "it has no word of ordinary tokens; give other text, or train a vocabulary on it"
 
     rate: PositiveShare = 0.15
     """Share of a sequence's ordinary tokens that are chosen; above 0, or there would be nothing to learn."""
@@ -272,10 +271,6 @@ class ReplacementConfig(CorruptionSettings):
     @property
     def needs_mask(self) -> bool:
         return self.mask > 0
-
-    @property
-    def why_nothing(self) -> str:
-        return "it has no word of ordinary tokens; give other text, or train a vocabulary on it"
 
     def choose(self, keys: Bits, sequences: Ints, words: Ints, *, count: int) -> Ints:
         """Which of the ordinary tokens are predicted: see `MaskingConfig`."""

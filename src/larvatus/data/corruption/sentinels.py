@@ -34,6 +34,7 @@ from larvatus.data.corruption.replacement import CorruptionInput, CorruptionSett
 
 class SentinelsConfig(CorruptionSettings, tag_field="type", tag="sentinels"):
     gives: ClassVar[tuple[type, ...]] = (DenoisedText,)
+    why_nothing: ClassVar[str] = "its sequences have less than two tokens; give longer text"
 
     rate: ShareBetween = 0.15
     """Share of the tokens that are hidden."""
@@ -44,10 +45,6 @@ class SentinelsConfig(CorruptionSettings, tag_field="type", tag="sentinels"):
         super().__post_init__()
         if self.mean < 1:
             raise RecipeError(f"corruption.mean = {self.mean:g}: a span has a token at least; set corruption.mean = 3")
-
-    @property
-    def why_nothing(self) -> str:
-        return "its sequences have less than two tokens; give longer text"
 
     def may_hide(self, text: CorruptionInput) -> bool:
         return bool((_inner(text)[1] > 1).any())

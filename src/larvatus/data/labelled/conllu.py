@@ -50,6 +50,8 @@ class Sentence:
     comments: dict[str, str] = field(default_factory=dict)
     document: int | None = None
     """Line of the ``# newdoc`` that it comes after."""
+    lines: list[tuple[int, str]] = field(default_factory=list)
+    """All lines by number, unchanged: comments, multiword tokens and empty nodes too."""
     broken: bool = False
 
 
@@ -101,15 +103,17 @@ def pairs(cells: list[str]) -> dict[str, str]:
     return {name: value for name, equals, value in parts if equals}
 
 
-def sentences(name: str, problems: Problems | None, lines: Lines) -> Iterator[Sentence]:
+def sentences(name: str, problems: Problems | None, lines: Lines, *, without_words: bool = False) -> Iterator[Sentence]:
+    """The sentences that can be read; `without_words`: comments that no word follows are sentences too."""
     sentence, document = None, None
     for number, line in chain(lines, [(0, "")]):
         if not line.strip():
-            if sentence is not None and sentence.rows and not sentence.broken:
+            if sentence is not None and (sentence.rows or without_words) and not sentence.broken:
                 yield sentence
             sentence = None
             continue
         sentence = sentence or Sentence(number, document=document)
+        sentence.lines.append((number, line))
         if line.startswith("#"):
             what, equals, value = line[1:].partition("=")
             if what.split()[:1] == ["newdoc"]:

@@ -26,7 +26,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,18 +49,6 @@ _SLICE = 1 << 10
 
 ARCHIVE_ERRORS = (EOFError, OSError, lzma.LZMAError, zstandard.ZstdError, zlib.error)
 """What reading a damaged file raises."""
-
-
-class _Part(Protocol):
-    """Unpacks one part (a gzip member, an xz or bzip2 stream, a zstd frame)."""
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
 
 
 class _Gzip:
@@ -106,6 +94,8 @@ class _Zstd:
         return self._inner.unused_data + bytes(self._held)
 
 
+_Part = _Gzip | _Zstd | lzma.LZMADecompressor | bz2.BZ2Decompressor
+"""Unpacks one part: a gzip member, an xz or bzip2 stream, a zstd frame."""
 _PARTS: dict[str, Callable[[], _Part]] = {
     ".gz": _Gzip,
     ".xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=LARGEST_DICTIONARY),

@@ -18,6 +18,9 @@ from larvatus.core.text_inputs import refuse_surrogates
 
 Mode = Literal["library", "newline"]
 
+_TITLE = regex.compile(r"(?:[—–-](?:Mrs?|Ms|Messrs|Mme|Mlle|Drs?|St|Prof|Capt|Col|Gen|Lt|Rev|Hon|Sir)|\bMdll?e)\.\s*$")
+"""The library cuts after a title if a dash is before it, and does not know `Mdlle.`."""
+_INITIALS = regex.compile(r"[—–-](?:\p{Lu}\.)+$")
 _LANGUAGE = regex.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*")
 
 
@@ -43,7 +46,19 @@ def _segments(text: str, language: str, mode: Mode) -> list[str]:
     if not is_language(language):
         raise UsageError(f"{language!r} is no language code; use one such as en, de or zh")
     refuse_surrogates(text, "the text")
-    return list(sentencex.segment(language, text))
+    segments = list(sentencex.segment(language, text))
+    return _mended(segments) if language.lower().partition("-")[0] in ("en", "eng") else segments
+
+
+def _mended(segments: list[str]) -> list[str]:
+    """Segments with those joined that the library cut in two after a title, or within `pro-U.S.`."""
+    out: list[str] = []
+    for segment in segments:
+        if out and (_TITLE.search(out[-1]) or (segment[1:2] == "." and _INITIALS.search(out[-1]))):
+            out[-1] += segment
+        else:
+            out.append(segment)
+    return out
 
 
 def _spans(text: str, segments: list[str]) -> list[tuple[int, int]]:

@@ -23,9 +23,8 @@ import torch
 from larvatus.core.arrays import Bools, Doubles, Ints
 from larvatus.core.batch import TokenBatch, edges, runs
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
-from larvatus.models.nn.device import on_device
+from larvatus.models.nn.device import forward_budget, on_device
 
 _AT_ONCE = 4_096
 """Spans that may share copies."""
@@ -98,7 +97,7 @@ def _asked(predictor: MaskedPredictor, copies: _Copies, *, choose: bool) -> tupl
     """[Q] log p of each target token, and whether it is the first choice."""
     log_Q, right_Q = np.zeros(len(copies.wanted)), np.zeros(len(copies.wanted), np.bool_)
     order = np.argsort([len(row) for row in copies.rows], kind="stable")
-    budget = BUDGETS.get(predictor.device.type, BUDGETS["cuda"])
+    budget = forward_budget(predictor.device)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     by_rank = np.argsort(rank[copies.copy_of], kind="stable")

@@ -22,16 +22,16 @@ import torch
 
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.batch import TokenBatch, edges, runs
-from larvatus.core.ranges import Seed, ShareBetween, whole
+from larvatus.core.ranges import ShareBetween, whole
 from larvatus.core.rng import random_bits
-from larvatus.core.settings import Settings
+from larvatus.core.settings import SeededSettings
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.words import segment_words
 from larvatus.inference.cloze.likelihood import find_reader
-from larvatus.inference.cloze.pseudo_likelihood import BUDGETS, score_texts
+from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.model import Model
 from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
-from larvatus.models.nn.device import on_device
+from larvatus.models.nn.device import forward_budget, on_device
 
 SHORTEST = 8
 """Fewest words of a text; fewer give no context."""
@@ -41,7 +41,7 @@ Words = Annotated[int, whole(SHORTEST, 100_000)]
 Masks = Annotated[int, whole(1, 10_000)]
 
 
-class MaskedLossOptions(Settings):
+class MaskedLossOptions(SeededSettings):
     """Options of masked losses."""
 
     masks: Masks = 10
@@ -50,8 +50,6 @@ class MaskedLossOptions(Settings):
     """Share of masked words in a copy."""
     words: Words = 100
     """Number of words that are read from the beginning of a text."""
-    seed: Seed = 0
-    """Seed of masks and of sampling."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +165,7 @@ def _losses(predictor: MaskedPredictor, copies: Sequence[_Copy]) -> Doubles:
     losses = np.zeros(len(copies))
     order = np.argsort([len(copy.ids) for copy in copies], kind="stable")
     lengths = np.array([len(copies[number].ids) for number in order], np.int64)
-    for first, last in runs(lengths, BUDGETS.get(predictor.device.type, BUDGETS["cuda"])):
+    for first, last in runs(lengths, forward_budget(predictor.device)):
         part = [copies[number] for number in order[first:last]]
         starts = edges(lengths[first:last])[:-1]
         places = np.concatenate([start + copy.places for start, copy in zip(starts, part, strict=True)])

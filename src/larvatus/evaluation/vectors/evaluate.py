@@ -20,6 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from larvatus.core.arrays import Doubles
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.file_options import FileOptions
 from larvatus.data.labelled.in_memory import Examples
@@ -27,11 +30,18 @@ from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.records import Dataset, Kind, TextExample
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection, read_collection
 from larvatus.evaluation.retrieval import score_rankings
-from larvatus.evaluation.vectors.classification import LabelledSample, classification_metrics, sample_shots
-from larvatus.evaluation.vectors.clustering import clustering_metrics
-from larvatus.evaluation.vectors.ranking import rank_by_vectors, rank_by_words
+from larvatus.evaluation.vectors.measures import (
+    LabelledSample,
+    classification_metrics,
+    clustering_metrics,
+    matching_labels,
+    matching_metrics,
+    rank_by_vectors,
+    rank_by_words,
+    sample_shots,
+    similarity_metrics,
+)
 from larvatus.evaluation.vectors.results import Metrics, VectorEvaluation
-from larvatus.evaluation.vectors.similarity import matching_labels, matching_metrics, similarity_metrics
 from larvatus.evaluation.vectors.text_vectors import (
     BM25,
     MODEL,
@@ -150,27 +160,26 @@ def _retrieval(request: VectorRequest) -> _Measurement:
 
 def _sts(request: VectorRequest) -> _Measurement:
     data = request.examples(request.data, "regression")
-    first, second = _pairs(data)
-    scores = [float(str(example.label)) for example in data]
-    return _Measurement(
-        data.source,
-        "pairs",
-        _how(f"{len(data):,} pairs, cosine against scores from {min(scores):g} to {max(scores):g}", data),
-        [*first, *second],
-        lambda vectors: similarity_metrics(vectors.cosines(first, second), scores, samples=request.samples),
-    )
+    scores = np.array([float(str(example.label)) for example in data])
+    how = f"cosine against scores from {min(scores):g} to {max(scores):g}"
+    return _over_pairs(data, how, lambda cosines: similarity_metrics(cosines, scores, samples=request.samples))
 
 
 def _matching(request: VectorRequest) -> _Measurement:
     data = request.examples(request.data, "multi-class")
-    first, second = _pairs(data)
     matches = matching_labels([example.label for example in data])
+    how = f"{matches.mean():.1%} match; best accuracy: threshold from the same pairs"
+    return _over_pairs(data, how, lambda cosines: matching_metrics(cosines, matches, samples=request.samples))
+
+
+def _over_pairs(data: Dataset[TextExample], how: str, score: Callable[[Doubles], Metrics]) -> _Measurement:
+    first, second = _pairs(data)
     return _Measurement(
         data.source,
         "pairs",
-        _how(f"{len(data):,} pairs, {matches.mean():.1%} match; best accuracy: threshold from the same pairs", data),
+        _how(f"{len(data):,} pairs, {how}", data),
         [*first, *second],
-        lambda vectors: matching_metrics(vectors.cosines(first, second), matches, samples=request.samples),
+        lambda vectors: score(vectors.cosines(first, second)),
     )
 
 

@@ -40,12 +40,10 @@ from larvatus.inference.cloze.scores import Score
 from larvatus.models.loaded import LoadedModel
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries, require_predictor
 from larvatus.models.network import Network
-from larvatus.models.nn.device import on_device
+from larvatus.models.nn.device import forward_budget, on_device
 
 CHARACTERS_AT_ONCE = 1 << 18
 """Characters of the texts whose copies are sorted and compared with each other."""
-BUDGETS = {"cpu": 4_096, "cuda": 65_536}
-"""Tokens of a batch."""
 
 
 def score_texts(
@@ -95,7 +93,7 @@ def _reading(network: Network, tokenizer: Tokenizer, method: Method, budget: int
         raise UsageError(
             f"{method} is for masked language models, and {name} reads left to right; leave the method out"
         )
-    tokens = budget or BUDGETS.get(reader.device.type, BUDGETS["cuda"])
+    tokens = budget or forward_budget(reader.device)
     exact = partial(likelihood.token_scores, reader, tokenizer, budget=tokens)
     return _Reading("left-to-right", reader.encoder.reach - len(likelihood.before_texts(tokenizer)), exact)
 
@@ -143,7 +141,7 @@ def token_scores(
     """log p of each token of each text [T] with it, and with `word-l2r` the rest of its word, masked."""
     counts = np.array([len(text) for text in texts], dtype=np.int64)
     answers = np.empty(int(counts.sum()), dtype=np.float64)
-    budget = budget or BUDGETS.get(predictor.device.type, BUDGETS["cuda"])
+    budget = budget or forward_budget(predictor.device)
     for copies in masked_copies(texts, tokenizer, method=method, longest=predictor.longest_text(tokenizer)):
         for batch in copies.batches(budget):
             answers[batch.questions] = _answers(predictor, batch)

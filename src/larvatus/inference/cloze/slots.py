@@ -25,9 +25,8 @@ from larvatus.core.errors import DataError
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze.fill import window
-from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
-from larvatus.models.nn.device import on_device
+from larvatus.models.nn.device import forward_budget, on_device
 
 Rest = Literal["masked", "dropped"]
 """Treatment of the tokens of a word after the one that is predicted."""
@@ -127,7 +126,7 @@ def _answers(predictor: MaskedPredictor, questions: Sequence[_Question], budget:
     lengths = np.array([len(ids) for ids, _ in copies], np.int64)
     answers = np.empty(len(questions), np.float64)
     device = predictor.device
-    for first, last in runs(lengths, budget or BUDGETS.get(device.type, BUDGETS["cuda"])):
+    for first, last in runs(lengths, budget or forward_budget(device)):
         part = copies[first:last]
         numbers = [number for copy in part for number in by_copy[copy]]
         sequences = np.repeat(np.arange(len(part)), [len(by_copy[copy]) for copy in part])

@@ -40,7 +40,8 @@ from larvatus.core.settings import Settings
 from larvatus.core.version import VERSION
 from larvatus.inference.interpret.attention import check_head
 from larvatus.models.bundle.card import without_marks
-from larvatus.models.bundle.directory import Bundle, read_card, write_bundle
+from larvatus.models.bundle.card_update import read_card
+from larvatus.models.bundle.directory import Bundle, write_bundle
 from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device

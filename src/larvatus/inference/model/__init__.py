@@ -10,8 +10,7 @@
 score, predict) and saving, `loading.py` how a model is loaded.
 """
 
-from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.model.loading import load
 from larvatus.inference.model.model import Model
 
-__all__ = ["EncoderModel", "Model", "load"]
+__all__ = ["Model", "load"]

@@ -33,8 +33,8 @@ from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import without_marks
-from larvatus.models.bundle.card_update import card_state
-from larvatus.models.bundle.directory import Bundle, check_model_directory, load_bundle, read_card, save_bundle
+from larvatus.models.bundle.card_update import card_state, read_card
+from larvatus.models.bundle.directory import Bundle, check_model_directory, load_bundle, save_changed
 from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.models.bundle.sentence_adapter import (
     WEIGHTS,
@@ -60,31 +60,32 @@ SAMPLE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddedAdapter:
-    """An adapter that was added to a directory."""
+class WrittenAdapter:
+    """An adapter in its directory."""
 
     path: Path
     rank: int
-    dtype: AdapterPrecision
-    bytes: int
-    moved: float
-    """Largest 1 - cosine between vectors before and after rounding, over some texts."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "path": str(self.path)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractedAdapter:
+class AddedAdapter(WrittenAdapter):
+    """An adapter that was added to a directory."""
+
+    dtype: AdapterPrecision
+    bytes: int
+    moved: float
+    """Largest 1 - cosine between vectors before and after rounding, over some texts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractedAdapter(WrittenAdapter):
     """An adapter that was made from a fine-tuned encoder."""
 
-    path: Path
-    rank: int
     missed: float
     """Share of what fine-tuning changed that this rank does not express."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "path": str(self.path)}
 
 
 def add_adapter(
@@ -231,14 +232,7 @@ def merge_adapter(model: str | Path, out: Path, *, overwrite: bool = False) -> P
     note = {"from": str(model), "rank": bundle.adapter.config.rank, "sha256": bundle.adapter.checksum}
     front = "---\nlibrary_name: sentence-transformers\npipeline_tag: sentence-similarity\n---\n\n"
     card = f"{front}# {out.name}\n\nThe sentence encoder of `{model}`: its weights with its sentence adapter merged.\n"
-    save_bundle(
-        out,
-        network=merged.network,
-        objective_configs=merged.objectives,
-        tokenizer=bundle.tokenizer,
-        recipe=bundle.recipe,
-        lineage={"parent_lineage": bundle.lineage, "merged": note},
-        card=card + (f"\n## The card of `{model}`\n\n{without_marks(read_card(bundle))}" if read_card(bundle) else ""),
-        family=bundle.family,
-    )
+    if before := read_card(bundle):
+        card += f"\n## The card of `{model}`\n\n{without_marks(before)}"
+    save_changed(merged, out, lineage={"parent_lineage": bundle.lineage, "merged": note}, card=card)
     return out

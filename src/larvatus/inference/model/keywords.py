@@ -71,4 +71,5 @@ class ModelPredictKeywords(TypedDict, total=False):
     length: int | None
     top: int
     beams: int | None
+    task: str | None
     batch_tokens: int

@@ -6,9 +6,10 @@ model.fill("The appeal was [MASK].")[0].token
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
 
 from larvatus.core.tabular import ResultList
 from larvatus.core.text_inputs import checked_inputs, checked_texts
@@ -24,18 +25,19 @@ from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.model.ranking import rank_passages
 from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import without_marks
-from larvatus.models.bundle.directory import check_model_directory, read_card, save_bundle
+from larvatus.models.bundle.card_update import read_card
+from larvatus.models.bundle.directory import check_model_directory, save_changed
 from larvatus.models.generation.generate import generate
 from larvatus.models.generation.results import Generated
 from larvatus.models.generation.settings import GenerateSettings
 from larvatus.models.masked_prediction import require_predictor
 from larvatus.models.network import int8_weights
-from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import readable, text_or_pair
 from larvatus.tasks.predict import Input, InputPlace, PredictOptions, TaskPredictor
 from larvatus.tasks.prompt.pattern import NULL, LabelWords
 from larvatus.tasks.prompt.prompted import prompt_config
 from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS, score_prompt, with_demonstrations
+from larvatus.tasks.registry import with_task
 from larvatus.tasks.rerank.results import RankedPassage
 from larvatus.tasks.results import Classified, Prediction
 from larvatus.tasks.scoring import ScoringOptions
@@ -187,29 +189,20 @@ class Model(EncoderModel):
     def predict(
         self,
         texts: str | tuple[str, ...] | Iterable[Input],
-        *,
-        merge: Merge = "mean",
-        truncate: bool = False,
-        overlap: int | None = None,
-        length: int | None = None,
-        batch_tokens: int = 0,
-        top: int = 1,
-        beams: int | None = None,
+        **settings: Unpack[ModelPredictKeywords],
     ) -> Prediction | ResultList[Prediction]:
-        """Predictions of a fine-tuned head.
+        """Predictions of a fine-tuned head, or of several in one pass of the encoder.
 
         Args:
             texts: One input, or an iterable of several. An input is a text; a tuple is one input, too: a pair of texts
                 for a classifier, a question and its passage, the words of a text for a tagger or a finder of spans.
                 Among several, words may be a list.
-            merge: How the scores of the windows of a long text are combined: `mean` or `max`. A word is predicted in
-                the window where it has the most context.
-            truncate: Read only the first window.
-            overlap: Tokens that windows share; a quarter of a window by default.
-            length: Tokens of a window; as many as the model has positions by default.
-            batch_tokens: Tokens of a batch; 0 for what suits the device.
-            top: Answers to a question, most likely first.
-            beams: Beam size of a model that writes; greedy by default.
+            **settings: How long texts are read: `merge`, the scores of their windows by `mean` or `max` (a word is
+                predicted in the window where it has the most context), `truncate` to the first window, `length`, the
+                tokens of a window (as many as the model has positions), `overlap`, those that windows share (a
+                quarter), and `batch_tokens`, those of a batch (0: what suits the device). What is given: `top` answers
+                to a question, most likely first; `beams`, the beam size of a model that writes (greedy); `task`, of a
+                model that has several: all by default, whose results are taken by name, `model.predict(text)["tag"]`.
 
         Returns:
             One answer for one input, a list for several. `.coverage` reports how much was read.
@@ -220,13 +213,26 @@ class Model(EncoderModel):
             >>> len(classifier.predict(["good", "bad"]))
             2
         """
-        options = PredictOptions(
-            merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens, top=top, beams=beams
-        )
+        options = predict_options(settings)
         predictor = TaskPredictor(self.bundle, options, self.device)
         inputs, single = checked_inputs(texts)
         predictions = list(predictor.predict(inputs))
         return predictions[0] if single else ResultList(predictions)
+
+    def for_task(self, name: str) -> Self:
+        """A model with only the head of one of its tasks, over the same weights.
+
+        Args:
+            name: A task that it was fine-tuned for, such as `tag`.
+
+        Example:
+            >>> classifier.for_task("classify").predict("good").label in ("pos", "neg")
+            True
+        """
+        view = copy.copy(self)
+        view.bundle, view.origin = with_task(self.bundle, name), None
+        view.network = view.bundle.network
+        return view
 
     def rerank(
         self,
@@ -354,16 +360,8 @@ class Model(EncoderModel):
         origin = f"Saved by Larvatus {VERSION} from a model in memory, which was made from `{bundle.path}`."
         card = f"# {out.name}\n\n{origin}\n" + (f"\n## The card of `{bundle.path}`\n\n{before}" if before else "")
         try:
-            save_bundle(
-                out,
-                network=self.network.cpu(),
-                objective_configs=bundle.objectives,
-                tokenizer=self.tokenizer,
-                recipe=bundle.recipe,
-                lineage={"parent": str(bundle.path), "parent_lineage": bundle.lineage},
-                card=card,
-                family=bundle.family,
-            )
+            lineage = {"parent": str(bundle.path), "parent_lineage": bundle.lineage}
+            save_changed(bundle, out, lineage=lineage, card=card)
         finally:
             self.network.to(self.device)
         if bundle.adapter is not None:
@@ -380,3 +378,9 @@ class Model(EncoderModel):
             f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {attention}"
             f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}{number}>"
         )
+
+
+def predict_options(settings: ModelPredictKeywords) -> PredictOptions:
+    """The options of `predict` from its keywords."""
+    given: dict[str, Any] = {**settings}
+    return PredictOptions(tokens=given.pop("batch_tokens", 0), **given)

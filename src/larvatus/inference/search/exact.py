@@ -4,13 +4,14 @@
         matches.rows, matches.scores        # best first
 
 For unit vectors the score is the cosine, x · q. A block of rows is scored by one matrix product in float32 (of half
-precision, by `half_precision.py`); the best of all blocks are scored again in float64 and sorted by score, equal ones
+precision, by `half_products`); the best of all blocks are scored again in float64 and sorted by score, equal ones
 by row. With two stored kinds (`quantised.py`), more candidates are taken from the first kind than are needed, and the
 second kind selects among them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,8 @@ import numpy as np
 from larvatus.core.arrays import Bools, Doubles, Floats, Ints
 from larvatus.inference.search.quantised import StoredVectors
 
+FUSION_K = 60
+"""k of reciprocal-rank fusion."""
 QUERIES = 64
 """Queries that are compared at once."""
 MOST_GATHERED = 0.125
@@ -42,6 +45,24 @@ def ranked(rows: Ints, scores: Doubles, top: int) -> Matches:
     """The `top` rows with the largest scores; equal ones in the order of the index."""
     order = np.lexsort((rows, -scores))[:top]
     return Matches(rows[order], scores[order])
+
+
+def fuse(rankings: Sequence[Matches], *, top: int) -> Matches:
+    """The `top` passages by reciprocal-rank fusion (Cormack, Clarke & Büttcher 2009), which makes several rankings one.
+
+        score(d) = Σ_r 1 / (k + rank_r(d)),   k = 60
+
+    Only ranks count, so that cosines and BM25 scores need not be made comparable. A passage that a ranking lacks gets
+    nothing from it; equal ones stay in the order of the index.
+
+    >>> a, b = (Matches(np.array(rows), np.zeros(len(rows))) for rows in ([7, 3], [3, 9]))
+    >>> fuse([a, b], top=3).rows.tolist()
+    [3, 7, 9]
+    """
+    rows, places = np.unique(np.concatenate([ranking.rows for ranking in rankings]), return_inverse=True)
+    sums: Doubles = np.zeros(len(rows), dtype=np.float64)
+    np.add.at(sums, places, np.concatenate([1.0 / (FUSION_K + np.arange(1, len(each) + 1)) for each in rankings]))
+    return ranked(rows, sums, top)
 
 
 def nearest_vectors(

@@ -26,10 +26,10 @@ import numpy as np
 from larvatus.core.arrays import Bools, Doubles, Floats, Integers, Ints, Records
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.words import segment_words
-from larvatus.inference.search.exact import Matches, first_of_largest, ranked
+from larvatus.inference.search.exact import Matches
 from larvatus.inference.search.generation import map_array
-from larvatus.inference.search.npy import write_header
 from larvatus.inference.search.ragged import AGAIN
+from larvatus.inference.search.sparse_index import SparseIndex, groups, write_pairs
 
 WORDS, STARTS, POSTINGS, WEIGHTS = "words.txt", "postings.starts.npy", "postings.rows.npy", "postings.weights.npy"
 FILES = (WORDS, STARTS, POSTINGS, WEIGHTS)
@@ -74,14 +74,12 @@ def write_lexical(folder: Path, texts: Iterable[str]) -> None:
     mean = max(1e-9, float(counts.lengths.mean())) if len(counts.lengths) else 1.0
     norms = K1 * (1.0 - B + B * counts.lengths / mean)
     idf = np.log1p((len(counts.lengths) - counts.passages + 0.5) / (counts.passages + 0.5))
-    with (folder / POSTINGS).open("wb") as rows_file, (folder / WEIGHTS).open("wb") as weights_file:
-        write_header(rows_file, np.dtype(np.int32), (total,))
-        write_header(weights_file, np.dtype(np.float32), (total,))
-        for block in _by_word(postings, starts):
-            frequency = block["count"].astype(np.float64)
-            weights = idf[block["word"]] * frequency / (frequency + norms[block["row"]])
-            rows_file.write(block["row"].astype(np.int32).tobytes())
-            weights_file.write(weights.astype(np.float32).tobytes())
+
+    def weighted(block: Records) -> tuple[Records, Doubles]:
+        frequency = block["count"].astype(np.float64)
+        return block["row"], idf[block["word"]] * frequency / (frequency + norms[block["row"]])
+
+    write_pairs(folder / POSTINGS, folder / WEIGHTS, total, map(weighted, _by_word(postings, starts)))
     del postings
     raw.unlink()
 
@@ -109,25 +107,21 @@ def _write_counts(stream: IO[bytes], texts: Iterable[str]) -> _Counts:
 
 def _by_word(postings: Records, starts: Ints) -> Iterator[Records]:
     """All postings sorted by word, then by passage: words in groups that fit into memory, one pass for each group."""
-    first = 0
-    while first < len(starts) - 1:
-        last = int(np.searchsorted(starts, starts[first] + BLOCK, side="right")) - 1
-        last = max(first + 1, min(last, len(starts) - 1))
+    for first, last in groups(starts, BLOCK):
         chosen = []
         for low in range(0, len(postings), BLOCK):
             part = postings[low : low + BLOCK]
             chosen.append(part[(part["word"] >= first) & (part["word"] < last)])
         group = np.concatenate(chosen)
         yield group[np.argsort(group["word"], kind="stable")]
-        first = last
 
 
 class LexicalIndex:
     """The words of N passages, mapped from the disk."""
 
     def __init__(self, listed: str, starts: Ints, rows: Integers, weights: Floats, count: int) -> None:
-        self._listed, self._starts, self._rows, self._weights = listed, starts, rows, weights
-        self._count = count
+        self._listed, self._starts, self._count = listed, starts, count
+        self._postings = SparseIndex(starts, rows, weights, count)
 
     @cached_property
     def _words(self) -> dict[str, int]:
@@ -156,19 +150,13 @@ class LexicalIndex:
 
     def scores(self, query: str) -> Doubles:
         """BM25 of every passage: [N]. A word that the query repeats counts again."""
-        scores_N: Doubles = np.zeros(self._count, dtype=np.float64)
-        for word, times in Counter(words_of(query)).items():
-            number = self._words.get(word)
-            if number is not None:
-                run = slice(int(self._starts[number]), int(self._starts[number + 1]))
-                scores_N[self._rows[run]] += times * self._weights[run].astype(np.float64)
-        return scores_N
+        return self._postings.scores(*self._counted(query))
 
     def search(self, query: str, *, top: int, allowed: Bools | None = None) -> Matches:
         """Passages with a word of the query, best first; equal scores in the order of the index."""
-        scores_N = self.scores(query)
-        if allowed is not None:
-            scores_N[~allowed] = 0.0
-        rows = np.flatnonzero(scores_N)
-        kept = rows[first_of_largest(scores_N[rows], top)]
-        return ranked(kept, scores_N[kept], top)
+        return self._postings.search([self._counted(query)], top=top, allowed=allowed)[0]
+
+    def _counted(self, query: str) -> tuple[Ints, Ints]:
+        """The words of the index that a query has, and how often."""
+        counted = Counter(self._words[word] for word in words_of(query) if word in self._words)
+        return np.array(list(counted), np.int64), np.array(list(counted.values()), np.int64)

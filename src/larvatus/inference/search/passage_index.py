@@ -7,7 +7,7 @@
 The question goes through the model that the index was built with; the score of a passage is the cosine of the two
 vectors (Reimers & Gurevych 2019), or that of another kind of vectors (`text_vectors.py`). `build.py` makes an index,
 `exact.py` and `graph.py` find the nearest vectors, `late_index.py` and `sparse_index.py` search the other kinds,
-`lexical.py` ranks by words, `fusion.py` makes one ranking of both, `rerank.py` orders the best again.
+`lexical.py` ranks by words, `exact.py` fuses both rankings, `rerank.py` orders the best again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from larvatus.core.tabular import ResultList
 from larvatus.core.text_inputs import checked_texts
 from larvatus.inference.model.loading import load
 from larvatus.inference.model.model import Model
-from larvatus.inference.search.exact import Matches, nearest_vectors
+from larvatus.inference.search.exact import Matches, fuse, nearest_vectors
 from larvatus.inference.search.filters import Where, allowed_rows
-from larvatus.inference.search.fusion import fuse
 from larvatus.inference.search.generation import METADATA, Generation, IndexManifest
 from larvatus.inference.search.graph import NAME as GRAPH
 from larvatus.inference.search.graph import VectorGraph, has_usearch, require_usearch
@@ -78,6 +77,9 @@ class Index:
 
     def __init__(self, generation: Generation, model: Model) -> None:
         self._generation, self.model = generation, model
+        self.path: Path = generation.path
+        self.manifest: IndexManifest = generation.manifest
+        """What the index holds, and how it was made."""
         there, folder = generation.manifest.files, generation.folder  # opened now: a build may remove them later
         self._words = LexicalIndex.open(folder, len(self)) if WORDS in there else None
         self._graph = VectorGraph.open(folder, generation.vectors) if GRAPH in there and has_usearch() else None
@@ -112,15 +114,6 @@ class Index:
         loaded = model if isinstance(model, Model) else load(model or generation.manifest.model, device=device)
         check_model(generation.manifest, loaded, Path(path), way="name that model with --model, or build it again")
         return cls(generation, loaded)
-
-    @property
-    def path(self) -> Path:
-        return self._generation.path
-
-    @property
-    def manifest(self) -> IndexManifest:
-        """What the index holds, and how it was made."""
-        return self._generation.manifest
 
     @property
     def files(self) -> list[str]:

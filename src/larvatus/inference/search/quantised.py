@@ -13,6 +13,8 @@ searched with the first, and the candidates are scored again with the second (Ya
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -23,7 +25,6 @@ from larvatus.core.arrays import Bits, Doubles, Floats, Ints, Records
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.settings import Settings
-from larvatus.inference.search.half_precision import half_products, has_half_products
 
 Kind = Literal["float32", "float16", "int8", "binary"]
 Arrays = Mapping[str, Records]
@@ -34,6 +35,8 @@ WORD = 64
 """Bits that are compared at once: rows of bits are filled up to whole words."""
 NUMBERS, FEWER_BITS = 1 << 18, 1 << 22
 """Numbers of a block: in float32, 1 MiB, which stay in the cache of most processors; more of those read as stored."""
+LOW = 2048.0
+"""What the rest of a rounded number is multiplied by: 2¹¹, so that float16 keeps all its digits."""
 
 
 class VectorFormat(Settings):
@@ -178,3 +181,31 @@ def sign_bits(x_ND: Floats) -> Bits:
     packed_NB = np.packbits(x_ND > 0, axis=1)
     fill = -packed_NB.shape[1] % (WORD // 8)
     return np.ascontiguousarray(np.pad(packed_NB, ((0, 0), (0, fill)))).view(np.uint64)
+
+
+@cache
+def has_half_products() -> bool:
+    return find_spec("numkong") is not None
+
+
+def half_products(x_BD: Records, queries_QD: Floats) -> Floats:
+    """Scalar products [Q, B] of float16 vectors with float32 queries, without a copy of the vectors in float32.
+
+    >>> half_products(np.array([[0.5, 0.25]], np.float16), np.array([[0.6, 0.8]], np.float32)).tolist()
+    [[0.5]]
+
+    The library `numkong`, which comes with `usearch` (the extra `index`), multiplies float16 by float16 and adds up in
+    float32. A query therefore goes in as two float16 vectors, the second for what rounding took from the first,
+
+        q ≈ h + l / 2¹¹        h = float16(q), l = float16(2¹¹ (q − h))        x · q ≈ x · h + x · l / 2¹¹
+
+    which keeps 22 bits of each number, as many as the additions in float32 do. B vectors, Q queries, D dimensions.
+    """
+    from numkong import dots_pack, dots_packed
+
+    high_QD = queries_QD.astype(np.float16)
+    low_QD = ((queries_QD - high_QD.astype(np.float32)) * np.float32(LOW)).astype(np.float16)
+    both = dots_pack(np.concatenate([high_QD, low_QD]))
+    high_BQ, low_BQ = np.split(np.asarray(dots_packed(np.ascontiguousarray(x_BD), both)), 2, axis=1)
+    products_QB: Floats = np.ascontiguousarray((high_BQ + low_BQ / np.float32(LOW)).T)
+    return products_QB

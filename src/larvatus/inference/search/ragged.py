@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from larvatus.core.arrays import Ints, Records
 from larvatus.core.batch import edges, runs
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there
-from larvatus.inference.search.npy import write_header
 from larvatus.inference.search.quantised import Kind
 from larvatus.models.heads.head import VectorKind
 
@@ -29,6 +28,12 @@ RECORDS, STARTS = "records.bin", "records.starts.npy"
 AGAIN = "build it again with larvatus search build"
 WEIGHT = np.dtype([("token", np.int32), ("weight", np.float32)])
 """A token of the vocabulary with its weight."""
+
+
+def write_header(file: IO[bytes], dtype: Any, shape: tuple[int, ...]) -> None:
+    """The header of a `.npy` file whose rows follow; as a stream, so that a full disk is an error and not a signal."""
+    described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, described)
 
 
 def token_record(size: int) -> np.dtype[np.void]:

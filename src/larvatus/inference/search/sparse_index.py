@@ -13,7 +13,7 @@ does it (`lexical.py`). N passages, V tokens of the vocabulary, P weights above 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,7 @@ import numpy as np
 from larvatus.core.arrays import Bools, Doubles, Floats, Integers, Ints, Records
 from larvatus.core.errors import ArtefactError
 from larvatus.inference.search.exact import Matches, first_of_largest, ranked
-from larvatus.inference.search.npy import write_header
-from larvatus.inference.search.ragged import AGAIN, WEIGHT, RaggedRecords
+from larvatus.inference.search.ragged import AGAIN, WEIGHT, RaggedRecords, write_header
 
 STARTS, ROWS, WEIGHTS = "tokens.starts.npy", "tokens.rows.npy", "tokens.weights.npy"
 BLOCK = 1 << 21
@@ -43,20 +42,32 @@ def write_postings(folder: Path, records: RaggedRecords, vocabulary: int) -> Non
         counts_V += np.bincount(run.records["token"], minlength=vocabulary)
     starts = np.concatenate([[0], np.cumsum(counts_V)])
     np.save(folder / STARTS, starts.astype(np.int64))
-    with (folder / ROWS).open("wb") as rows_file, (folder / WEIGHTS).open("wb") as weights_file:
-        write_header(rows_file, np.dtype(np.int32), (int(starts[-1]),))
-        write_header(weights_file, np.dtype(np.float32), (int(starts[-1]),))
-        for rows, weights in _by_token(records, starts):
+    write_pairs(folder / ROWS, folder / WEIGHTS, int(starts[-1]), _by_token(records, starts))
+
+
+def write_pairs(rows_path: Path, weights_path: Path, total: int, blocks: Iterable[tuple[Records, Records]]) -> None:
+    """The passages of all postings and their weights, as two arrays."""
+    with rows_path.open("wb") as rows_file, weights_path.open("wb") as weights_file:
+        write_header(rows_file, np.dtype(np.int32), (total,))
+        write_header(weights_file, np.dtype(np.float32), (total,))
+        for rows, weights in blocks:
             rows_file.write(rows.astype(np.int32).tobytes())
             weights_file.write(weights.astype(np.float32).tobytes())
 
 
-def _by_token(records: RaggedRecords, starts: Ints) -> Iterator[tuple[Ints, Records]]:
-    """Passages and weights of all postings, by token and then by passage."""
+def groups(starts: Ints, most: int) -> Iterator[tuple[int, int]]:
+    """Consecutive tokens, first to last, that have at most `most` postings, or one token that has more."""
     first = 0
     while first < len(starts) - 1:
-        last = int(np.searchsorted(starts, starts[first] + BLOCK, side="right")) - 1
+        last = int(np.searchsorted(starts, starts[first] + most, side="right")) - 1
         last = max(first + 1, min(last, len(starts) - 1))
+        yield first, last
+        first = last
+
+
+def _by_token(records: RaggedRecords, starts: Ints) -> Iterator[tuple[Ints, Records]]:
+    """Passages and weights of all postings, by token and then by passage."""
+    for first, last in groups(starts, BLOCK):
         chosen: list[Records] = [np.zeros(0, WEIGHT)]
         rows: list[Ints] = [np.zeros(0, np.int64)]
         for run in records.blocks(BLOCK):
@@ -66,7 +77,6 @@ def _by_token(records: RaggedRecords, starts: Ints) -> Iterator[tuple[Ints, Reco
         group = np.concatenate(chosen)
         order = np.argsort(group["token"], kind="stable")
         yield np.concatenate(rows)[order], group["weight"][order]
-        first = last
 
 
 class SparseIndex:
@@ -89,7 +99,7 @@ class SparseIndex:
             raise ArtefactError(f"{folder / ROWS} and {WEIGHTS} hold other numbers than an index does; {AGAIN}")
         return cls(np.asarray(starts), rows, weights, count)
 
-    def scores(self, tokens: Ints, weights: Floats) -> Doubles:
+    def scores(self, tokens: Ints, weights: Floats | Ints) -> Doubles:
         """The dot product of a query with every passage: [N]."""
         scores_N: Doubles = np.zeros(self._count, np.float64)
         for token, weight in zip(tokens.tolist(), weights.tolist(), strict=True):
@@ -98,7 +108,7 @@ class SparseIndex:
         return scores_N
 
     def search(
-        self, queries: Sequence[tuple[Ints, Floats]], *, top: int, allowed: Bools | None = None
+        self, queries: Sequence[tuple[Ints, Floats | Ints]], *, top: int, allowed: Bools | None = None
     ) -> list[Matches]:
         """Passages that share a token with each query, best first; equal scores in the order of the index."""
         matches = []

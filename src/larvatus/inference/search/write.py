@@ -31,9 +31,8 @@ from larvatus.inference.search.generation import (
     SourceFile,
     passage_schema,
 )
-from larvatus.inference.search.npy import write_header
 from larvatus.inference.search.quantised import Kind, StoredVectors
-from larvatus.inference.search.ragged import write_records
+from larvatus.inference.search.ragged import write_header, write_records
 from larvatus.inference.search.vector_cache import VectorCache, keys_of
 
 ROWS = 4_096

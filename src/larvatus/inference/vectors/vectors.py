@@ -26,15 +26,13 @@ from larvatus.inference.vectors.plan import EncodedUnits, PoolingPlan, Spans, Te
 from larvatus.inference.vectors.results import Vectors
 from larvatus.inference.vectors.static_texts import check_static, embed_static, static_matrix
 from larvatus.models.heads.embedding import Embedding
-from larvatus.models.nn.device import check_bf16, on_device
+from larvatus.models.nn.device import check_bf16, forward_budget, on_device
 from larvatus.models.nn.encoder import Encoder
 from larvatus.models.nn.static import TokenTable
 
 TEXTS_AT_ONCE = 8_192
 CHARACTERS_AT_ONCE = 1 << 20
 """Most characters that are tokenised, sorted and pooled together."""
-BUDGETS = {"cpu": 4_096, "cuda": 65_536}
-"""Tokens of a batch."""
 
 
 def embed_texts(
@@ -128,7 +126,7 @@ def run_plan(
     stack = (len(mix.weights),) if mix.stacked else ()
     start = -torch.inf if options.pool == "max" else 0.0
     out = torch.full((*stack, made.total, encoder.width), start, device=device)
-    budget = options.tokens or BUDGETS.get(device.type, BUDGETS["cuda"])
+    budget = options.tokens or forward_budget(device)
     borders = edges(made.lengths)
     for first, last in runs(made.lengths, budget):
         low, high = int(borders[first]), int(borders[last])

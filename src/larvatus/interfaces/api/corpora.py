@@ -142,7 +142,8 @@ def train_tokenizer(
         out: A new directory to save it in.
         read: Counts what was read and what was skipped.
         **settings: `kind` (`wordpiece`, `byte-bpe`, `bpe`, `unigram`, `characters`), `size` (pieces in all),
-            `lowercase`, `alpha` (exponent of the language mixture), `sample` (share of the documents that are counted),
+            `lowercase`, `digits` (`together`, `apart`), `alpha` (exponent of the language mixture), `sample` (share of
+            the documents that are counted),
             `overwrite`; how text is read and where words are counted, as in `build_corpus`.
 
     Returns:
@@ -173,6 +174,8 @@ def run_tokenizer_training(
     case: dict[str, Any] = (
         {} if chosen.lowercase is None or chosen.kind == "byte-bpe" else {"lowercase": chosen.lowercase}
     )
+    if chosen.digits == "apart":
+        case["digits"] = chosen.digits
     config = VOCABULARIES[chosen.kind](size=chosen.size, **case)
     if out is not None:
         check_directory(Path(out), WRITTEN, overwrite=chosen.overwrite, inputs=map(path_of, given))

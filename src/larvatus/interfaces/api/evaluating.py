@@ -10,7 +10,7 @@ transfer("runs/xnli-en", "xnli/dev-*.tsv.xz", source="en").zero_shot
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -39,7 +39,7 @@ from larvatus.models.nn.layer_mix import LearnedMix
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.evaluation import Evaluation, EvaluationOptions
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.registry import AnyTask, get_task, parse_file_options, task_of
+from larvatus.tasks.registry import AnyTask, get_task, parse_file_options, task_of, tasks_of, with_task
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.validation import check_metric
 
@@ -54,18 +54,19 @@ class TaskScores(Tabular):
     evaluation: Evaluation
     comparison: ModelComparison | None = None
     name: str = ""
-    """Name of the GLUE task, with its own for the mismatched set of MNLI."""
+    """Name of the GLUE task, with its own for the mismatched set of MNLI, or of one of several tasks of a model."""
     task: GlueTask | None = None
     mix: LearnedMix | None = None
     """How much its head reads of each layer, where it mixes them."""
 
     def __str__(self) -> str:
-        return "\n\n".join(str(each) for each in (self.evaluation, self.comparison) if each is not None)
+        parts = [str(each) for each in (self.evaluation, self.comparison) if each is not None]
+        return "\n\n".join([self.name, *parts] if self.name else parts)
 
     def to_dict(self) -> dict[str, Any]:
-        record: dict[str, Any] = {}
+        record: dict[str, Any] = {"task": self.name} if self.name else {}
         if self.task is not None:
-            record = {"task": self.name, "decides": self.task.metrics[0]}
+            record["decides"] = self.task.metrics[0]
         record |= self.evaluation.to_dict() | ({} if self.mix is None else {"mix": self.mix.to_dict()})
         if self.evaluation.claims:
             record["claims"] = claim_dicts(self.evaluation.claims)
@@ -74,7 +75,7 @@ class TaskScores(Tabular):
     def to_dicts(self) -> list[dict[str, Any]]:
         """A row for each metric; next to another model, with its score, the difference and p."""
         rows = self.evaluation.to_dicts() if self.comparison is None else self.comparison.to_dicts()
-        return rows if self.task is None else [{"task": self.name, **row} for row in rows]
+        return [{"task": self.name, **row} for row in rows] if self.name else rows
 
 
 @overload
@@ -150,7 +151,7 @@ def evaluate(
         against: Another model to compare with, on the same examples, by paired tests.
         corpus: Held-out text, for a masked language model: fixed tokens are hidden, so that models compare.
         glue: The directory of GLUE's files, with the name of its `task`.
-        task: The task of GLUE.
+        task: The task of GLUE; or one of a model that has several.
         errors: What to do about rows of `data` that cannot be used, such as those without text or label: `refuse` names
             them all in one error, `skip` leaves them out and reports how many.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
@@ -160,8 +161,8 @@ def evaluate(
             `draws`) or `clustering` (`draws`); `baselines` adds TF-IDF and BM25.
 
     Returns:
-        The evaluation: `.metrics["accuracy"].value`, `.low`, `.high`; printed, and in a notebook, it is a table. With
-            `against` the comparison, with `corpus` scores of text, with `glue` a list of scores.
+        The evaluation: `.metrics["accuracy"].value`, `.low`, `.high`, a table if printed. With `against` the
+            comparison, with `corpus` scores of text, with `glue`, or of several tasks (`data` by task), a list.
 
     Example:
         >>> accuracy = evaluate(classifier, data=[("good", "pos"), ("bad", "neg")], samples=50).metrics["accuracy"]
@@ -187,9 +188,48 @@ def evaluate(
         named = glue_task(task) if task is not None else named_after(Path(loaded.bundle.path))
         return ResultList(score_glue(loaded.bundle, named, glue, chosen.options(device), against=other))
     bundle = sentence_bundle(loaded.bundle)
-    examples = read_for(bundle, data, columns, errors=errors)
-    scores = score_examples(bundle, examples, chosen.options(device), against=other, columns=columns)
-    return scores.comparison if scores.comparison is not None else scores.evaluation
+    source = LabelledSource(data, columns, errors)
+    each = score_tasks(bundle, source, chosen.options(device), against=other, task=task)
+    return each if task is None and len(tasks_of(bundle)) > 1 else each[0].comparison or each[0].evaluation
+
+
+@dataclass(frozen=True)
+class LabelledSource:
+    """Labelled examples, and how they are read."""
+
+    data: Examples | Mapping[str, Examples] | None
+    """Examples; of a model of several tasks, those for all of them, or a mapping by task."""
+    columns: Mapping[str, Any]
+    errors: Errors | None = None
+
+    def of_tasks(self, tasks: Collection[str], task: str | None) -> dict[str, Any]:
+        """The examples of each task that is evaluated."""
+        if isinstance(self.data, Mapping) and self.data.keys() <= set(tasks):
+            return {name: given for name, given in self.data.items() if task in (None, name)}
+        return dict.fromkeys(tasks if task is None else (task,), self.data)
+
+
+def score_tasks(
+    bundle: Bundle,
+    source: LabelledSource,
+    options: EvaluationOptions,
+    *,
+    against: Bundle | None = None,
+    task: str | None = None,
+) -> ResultList[TaskScores]:
+    """A model on examples of its task, or of each of its tasks, or of the one that is named."""
+    task_of(bundle)  # refuses a model without a task
+    tasks, scores = tasks_of(bundle), ResultList[TaskScores]()
+    several = len(tasks) > 1
+    task = task if several else next(iter(tasks))
+    for name, data in source.of_tasks(tasks, task).items():
+        view = with_task(bundle, name)
+        other = with_task(against, name) if against is not None and len(tasks_of(against)) > 1 else against
+        examples = read_for(view, data, source.columns, errors=source.errors)
+        mark = name if several else ""
+        each = score_examples(view, examples, options, against=other, columns=source.columns, named=mark)
+        scores.append(dataclasses.replace(each, name=mark))
+    return scores
 
 
 def read_for(
@@ -209,17 +249,17 @@ def score_examples(
     against: Bundle | None = None,
     task: AnyTask | None = None,
     columns: Mapping[str, Any] = MappingProxyType({}),
-    glue: str = "",
+    named: str = "",
 ) -> TaskScores:
     """A model on examples of its task (or of a task that it must have), optionally compared with another.
 
-    `columns` of their files, or the task of GLUE that they are of, are recorded in the claims.
+    `columns` of their files, and the task of GLUE or of a model of several tasks by name, are recorded in the claims.
     """
     task = task or task_of(bundle)
     if options.beams is not None and "beams" not in task.shows:
         raise UsageError(f"{bundle.path} {task.card.what}; --beams is for models that write")
     evaluation = task.evaluate(bundle, data, options)
-    claims = task_claims(bundle, evaluation, options, columns, glue=glue)
+    claims = task_claims(bundle, evaluation, options, columns, task=named)
     evaluation = dataclasses.replace(evaluation, claims=claims)
     comparison = None
     if against is not None:
@@ -235,7 +275,7 @@ def score_glue(
     for dev, examples in read_glue(task.name, glue, splits=("dev",)).dev.items():
         name = task.name if dev == task.dev[0] else f"{task.name}-mm"
         classify = get_task("classify")
-        scores = score_examples(bundle, examples, options, against=against, task=classify, glue=name)
+        scores = score_examples(bundle, examples, options, against=against, task=classify, named=name)
         yield dataclasses.replace(scores, name=name, task=task)
 
 

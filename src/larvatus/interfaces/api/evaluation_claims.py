@@ -29,7 +29,7 @@ from larvatus.training.pretraining.saving import hardware, held_out_claims
 
 
 def task_claims(
-    bundle: Bundle, evaluation: Evaluation, options: EvaluationOptions, columns: Mapping[str, Any], *, glue: str = ""
+    bundle: Bundle, evaluation: Evaluation, options: EvaluationOptions, columns: Mapping[str, Any], *, task: str = ""
 ) -> tuple[Claim, ...]:
     """Claims of each metric with its interval and all settings that differ from the defaults; none of int8 weights."""
     if int8_weights(bundle.network):
@@ -37,7 +37,7 @@ def task_claims(
     defaults = EvaluationSettings()
     given = {name: getattr(options, name) for name in defaults.__struct_fields__ if hasattr(options, name)}
     chosen = {name: value for name, value in given.items() if value != getattr(defaults, name) and name != "seed"}
-    settings = {"options": chosen, "columns": dict(columns), "task": glue}
+    settings = {"options": chosen, "columns": dict(columns), "task": task}
     return tuple(
         make_claim(
             figure.metric,

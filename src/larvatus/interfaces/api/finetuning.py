@@ -24,6 +24,7 @@ from larvatus.data.labelled.in_memory import Examples, are_files
 from larvatus.data.labelled.problems import Errors, Problems, Report
 from larvatus.data.labelled.tables import path_strings
 from larvatus.inference.model import Model, load
+from larvatus.interfaces.api.joined_tasks import FirstExamples, Others, join_tasks
 from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
 from larvatus.interfaces.settings import loaded_model
 from larvatus.models.bundle.directory import Bundle, load_bundle
@@ -49,6 +50,7 @@ def finetune(
     *,
     train: Examples,
     dev: Examples | None = None,
+    others: Others | None = None,
     out: str | Path | None = None,
     errors: Errors = "refuse",
     quiet: bool = False,
@@ -58,15 +60,14 @@ def finetune(
 
     Args:
         task: `classify`, `tag`, `spans`, `answer`, `choose`, `prompt`, `write`, `embed` or `rerank`.
-        model: A model directory, a hub name, or a loaded model. None: the English model that comes with
-            Larvatus, where it is installed.
+        model: A model directory, a hub name, or a loaded model; by default the English model, where it is installed.
         train: Labelled examples: files (columns are guessed), a DataFrame, an Arrow table, a `datasets` object, a dict
-            of columns, a list of rows or of pairs (a text and its label; words and their tags), or what
-            `larvatus.data.labelled` has read.
+            of columns, a list of rows or of pairs (a text and its label; words and their tags).
         dev: The same, held out; without it a tenth of the examples is held out at random.
+        others: Other tasks to train on the same encoder, each with examples as in `train`, None for those of `train`,
+            or a mapping of `train`, `dev`, `weight` (of its loss) and settings: `{"classify": "topics.csv"}`.
         out: Folder for the model, with its card and `metrics.jsonl`; the run can then be resumed.
-        errors: What to do about rows that cannot be used, such as those without text or label: `refuse` names them
-            all in one error, `skip` leaves them out and reports how many.
+        errors: Rows that cannot be used, such as those without text or label: `refuse` with one error, or `skip`.
         quiet: Show no progress, and not how the examples were read.
         **settings: Those of `larvatus finetune`: `epochs=3, batch=16, rate=5e-5, trained="lora", crf=True, seeds=3`, …;
             `resume=True` continues a run in `out` that was stopped, `overwrite=True` replaces what is there; `group`
@@ -87,14 +88,14 @@ def finetune(
     get_task(task)
     loaded = loaded_model(model, settings.get("device", "auto"))
     followed = "watch" in settings  # by the caller, who shows and keeps what happens
-    request, others = _split_request({"device": str(loaded.device), **settings}, errors)
-    job = parse_arguments(task, others)
+    request, given = _split_request({"device": str(loaded.device), **settings}, errors)
+    job = parse_arguments(task, given)
     order = prepare_finetuning(task, loaded.bundle, request, train=train, dev=dev, out=Path(out or ""))
+    order, job = join_tasks(order, job, others or {}, FirstExamples(train=train, dev=dev, errors=errors))
     reporter = Reporter.on_stream(quiet=quiet or followed or not launch().main)
     with FineTuneProgress(reporter, None if out is None else Path(out)) as show:
-        for part in (order.train, order.dev):
-            if part is not None:
-                show.say(part.describe())
+        for part in filter(None, (order.train, order.dev)):
+            show.say(part.describe())
         job = job if followed else dataclasses.replace(job, callbacks=show.callbacks)
         if out is not None:
             tuned = run_finetuning(order, job, show.point)

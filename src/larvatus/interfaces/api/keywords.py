@@ -357,6 +357,7 @@ class TrainTokenizerKeywords(TextKeywords, BulkKeywords, total=False):
     kind: Literal["wordpiece", "byte-bpe", "bpe", "unigram", "characters"]
     size: int
     lowercase: bool | None
+    digits: Literal["together", "apart"]
     alpha: float
     sample: float
     overwrite: bool
@@ -417,6 +418,12 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     relations: bool | None
     relation_weight: float
     reach: int | None
+    upos: bool | None
+    feats: bool | None
+    lemmas: bool | None
+    language: str
+    arc_size: int
+    relation_size: int
     null: bool | None
     overlap: int | None
     empty: Mapping[str, object]
@@ -461,6 +468,12 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     decoder: Literal["crf", "viterbi", "spans"]
     one_by_one: bool
     language: str
+    singletons: bool | None
+    mentions: float
+    antecedents: int
+    mentions_back: int
+    mention_weight: float
+    segment: int
     group: str | None
     hold_out: bool
     watch: Callbacks

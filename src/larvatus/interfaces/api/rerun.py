@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from larvatus.core import files
-from larvatus.core.errors import ArtefactError, DataError, printable
+from larvatus.core.errors import ArtefactError, DataError, UsageError, printable
 from larvatus.core.ranges import Count, Length, Steps
 from larvatus.core.settings import Settings
 from larvatus.data.corpus import Corpus as Shards
@@ -56,9 +56,10 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.models.recipes import parse_recipe
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.registry import parse_file_options, task_of
+from larvatus.tasks.registry import parse_file_options, task_of, tasks_of, with_task
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.trainer.save import contents_hash
+from larvatus.tasks.trainer.split import same_places
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 from larvatus.training.pretraining.evaluation import evaluate_held_out
 from larvatus.training.pretraining.saving import corpus_claims, held_out_claims
@@ -95,7 +96,7 @@ class ExamplesClaimSettings(ClaimSettings, forbid_unknown_fields=False):
     columns: dict[str, Any] = {}
     by: str | None = None
     task: str = ""
-    """Task of GLUE, if the examples are from GLUE."""
+    """Task of GLUE, if the examples are from GLUE; or the task, of a model that has several."""
 
 
 class BiasClaimSettings(ClaimSettings, forbid_unknown_fields=False):
@@ -194,10 +195,12 @@ def rerun_examples(request: RerunRequest) -> Sequence[Claim]:
     how = request.settings(ExamplesClaimSettings)
     request.columns(how.columns)
     options = how.options.options(request.model.device)
-    if how.task:
+    bundle, named = sentence_bundle(request.model.bundle), how.task
+    if named and named not in tasks_of(bundle):
         return _on_glue(request, how)
-    bundle = sentence_bundle(request.model.bundle)
-    return score_examples(bundle, _examples(bundle, request, how), options, columns=how.columns).evaluation.claims
+    view = with_task(bundle, named or None)
+    data = _examples(view, request, how, [*tasks_of(bundle)])
+    return score_examples(view, data, options, columns=how.columns, named=named).evaluation.claims
 
 
 def _on_glue(request: RerunRequest, how: ExamplesClaimSettings) -> Sequence[Claim]:
@@ -212,8 +215,8 @@ def _on_glue(request: RerunRequest, how: ExamplesClaimSettings) -> Sequence[Clai
     raise MissingData(request.data)
 
 
-def _examples(bundle: Bundle, request: RerunRequest, how: ExamplesClaimSettings) -> Dataset[Any]:
-    """The measured examples: all examples of the files, or those that fine-tuning held out."""
+def _examples(bundle: Bundle, request: RerunRequest, how: ExamplesClaimSettings, tasks: Sequence[str]) -> Dataset[Any]:
+    """The measured examples: all examples of the files, or those that fine-tuning held out, maybe of another task."""
     task, head = task_of(bundle), head_of(bundle.network)
     paths = [str(path) for path in request.paths()]
     kind = task.label_kind(head.config)
@@ -221,10 +224,12 @@ def _examples(bundle: Bundle, request: RerunRequest, how: ExamplesClaimSettings)
     actual = contents_hash(data)
     if actual == request.data.sha256:
         return data
-    with suppress(DataError):  # too few to hold some out
-        part = hold_out(data).held_out
-        if contents_hash(part) == request.data.sha256:
-            return part
+    for name in [task.name, *tasks]:
+        with suppress(DataError, UsageError):  # too few to hold some out, or no examples of this task
+            first = data if name == task.name else read_examples(name, paths)
+            part = same_places(data, hold_out(first).held_out)
+            if contents_hash(part) == request.data.sha256:
+                return part
     raise ChangedData(request.data, actual, Path(paths[0]))
 
 

@@ -53,6 +53,10 @@ class ExampleSettings(Settings):
     """Labelled training examples; repeatable."""
     dev: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Validation examples, to select and calibrate; default: a tenth of --train."""
+    others: Annotated[tuple[str, ...], Flag("--with", metavar="TASK[=FILE]")] = ()
+    """Another task to train on the same encoder, with its examples, else those of --train; repeatable."""
+    others_dev: Annotated[tuple[str, ...], Flag("--with-dev", metavar="TASK=FILE")] = ()
+    """Validation examples of another task; repeatable."""
     out: Path
     """Directory of the fine-tuned model."""
     no_dev: bool = False
@@ -101,7 +105,7 @@ class RunSettings(Settings):
     strict: bool = False
     """Refuse labels that the training examples lack, instead of counting them as wrong."""
     settings: Annotated[tuple[str, ...], Flag("--set", metavar="NAME=VALUE")] = ()
-    """Options of the task by name, such as longest=8; repeatable."""
+    """Options of the task by name, such as longest=8, or of another one, such as classify.text=body; repeatable."""
 
 
 class TuningMachine(Settings):
@@ -140,6 +144,8 @@ class EvaluationSettings(Settings):
 class PredictSettings(Settings):
     """Output of predictions, and how long texts are read."""
 
+    task: Annotated[str | None, Flag(metavar="NAME")] = None
+    """Task to predict, of a model that has several; default: all."""
     top: Annotated[int, TOP] | None = None
     """Number of most probable classes or answers to show."""
     probabilities: bool = False
@@ -162,5 +168,5 @@ class PredictSettings(Settings):
         top: Count = self.top or 1
         return PredictOptions(
             merge=self.merge, truncate=self.truncate, length=self.length, overlap=self.overlap,
-            tokens=self.batch_tokens, top=top, beams=self.beams,
+            tokens=self.batch_tokens, top=top, beams=self.beams, task=self.task,
         )  # fmt: skip

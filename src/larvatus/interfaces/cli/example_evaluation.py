@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,18 +24,18 @@ from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
 from larvatus.core.tabular import Row
 from larvatus.data.bulk.row_files import row_file
-from larvatus.data.labelled.glue import PUBLISHED, GlueTask, glue_task
+from larvatus.data.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.squad import write_predictions
 from larvatus.evaluation.compare.transfer import TransferResult
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.evaluating import (
+    LabelledSource,
     TaskScores,
     named_after,
-    read_for,
-    score_examples,
     score_glue,
     score_languages,
+    score_tasks,
 )
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.cli.options import check_plot
@@ -44,7 +44,7 @@ from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.tasks.evaluation.evaluation import Evaluation
 from larvatus.tasks.evaluation.tables import draw_confusion
-from larvatus.tasks.registry import task_of
+from larvatus.tasks.registry import task_of, tasks_of, with_task
 from larvatus.tasks.scoring import head_of
 
 TASK, LANGUAGES = "A fine-tuned model", "Other languages"
@@ -56,13 +56,14 @@ class EvaluateRequest(Settings):
     models: Annotated[tuple[Path, ...], Flag(argument=True, metavar="DIR...")]
     """A model directory; several for GLUE. After --transfer FILE, more files: the shell may expand a pattern."""
     data: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Labelled examples, for a fine-tuned model; repeatable. With --suite, the folder of its files."""
+    """Labelled examples, for a fine-tuned model; repeatable. Of a model with several tasks, for all, or TASK=FILE. With
+    --suite, the folder of its files."""
     against: Annotated[str | None, Flag(metavar="DIR")] = None
     """Another model to compare with."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
     tasks: Annotated[tuple[str, ...], Flag("--task", metavar="NAME", panel=TASK)] = ()
-    """Task of GLUE, one for each DIR; default: as DIR is named."""
+    """Task of GLUE, one for each DIR; default: as DIR is named. With --data, one task of a model that has several."""
     glue: Annotated[Path | None, Flag(metavar="DIR", panel=TASK)] = None
     """Directory of GLUE's files."""
     plot: Annotated[Path | None, Flag(metavar="PNG", panel=TASK)] = None
@@ -108,9 +109,10 @@ class ExampleEvaluation:
         against = None if request.against is None else sentence_bundle(load_bundle(request.against))
         if request.data:
             bundle = sentence_bundle(self.machine.bundle(request.models[0]))
-            self.check_model(bundle)
-            examples = read_for(bundle, request.data, self.columns, errors=request.errors)
-            return [score_examples(bundle, examples, options, against=against, columns=self.columns)]
+            name = next(iter(request.tasks), None)
+            self.check_model(with_task(bundle, name))
+            source = LabelledSource(data_by_task(request.data, tasks_of(bundle)), self.columns, request.errors)
+            return score_tasks(bundle, source, options, against=against, task=name)
         tasks = [glue_task(name) for name in request.tasks] or [named_after(model) for model in request.models]
         scores: list[TaskScores] = []
         for model, task in zip(request.models, tasks, strict=True):
@@ -131,7 +133,7 @@ class ExampleEvaluation:
 
     def check(self) -> None:
         request = self.request
-        if request.data and (request.tasks or request.glue):
+        if request.data and (request.glue or len(request.tasks) > 1 or set(request.tasks) & set(TASKS)):
             raise UsageError("give one of the two: --data FILE, or --task NAME with --glue DIR")
         if not request.data and request.glue is None:
             wanted = "--glue DIR, which holds GLUE's files" if request.tasks else "labelled data: --data FILE"
@@ -151,6 +153,19 @@ class ExampleEvaluation:
         read: list[str | Path] = [*request.models, *request.data]
         read += [path for path in (request.against, request.glue) if path is not None]
         check_outputs(request.plot, request.predictions, overwrite=request.overwrite, inputs=read)
+
+
+def data_by_task(files: Sequence[str], tasks: Collection[str]) -> Sequence[str] | dict[str, list[str]]:
+    """Files of labelled examples, those of each task apart where they are given as TASK=FILE."""
+    named = [word.partition("=") for word in files]
+    if len(tasks) < 2 or not any(name in tasks for name, equals, _ in named if equals):
+        return files
+    by_task: dict[str, list[str]] = {}
+    for name, _, file in named:
+        if name not in tasks or not file:
+            raise UsageError(f"--data {name}: give TASK=FILE for every file, or for none; tasks: {', '.join(tasks)}")
+        by_task.setdefault(name, []).append(file)
+    return by_task
 
 
 def write_scores(out: Path | None, results: Sequence[tuple[Row, Sequence[Row]]]) -> None:
@@ -189,7 +204,8 @@ def evaluate_task(work: ExampleEvaluation) -> None:
         records = [each.to_dict() for each in scores]
         if work.machine.on_cpu:  # in other numbers than the weights': no figures for their card
             records = [{name: value for name, value in record.items() if name != "claims"} for record in records]
-        plain = records[0] if request.data else {"tasks": records, "published": PUBLISHED}
+        plain = {"tasks": records} if request.data else {"tasks": records, "published": PUBLISHED}
+        plain = records[0] if request.data and len(records) == 1 else plain
         print(json.dumps(plain, ensure_ascii=False, allow_nan=False))
         return
     _show(scores, glue=not request.data, written={"picture": drawn, "predictions": request.predictions})
@@ -198,6 +214,8 @@ def evaluate_task(work: ExampleEvaluation) -> None:
 def _show(scores: Sequence[TaskScores], *, glue: bool, written: Mapping[str, Path | None]) -> None:
     out = wide_console()
     for each in scores:
+        if each.name and not glue:
+            out.print(each.name, style="bold")
         show_report(out, each.evaluation.parts())
         if each.mix is not None:
             out.print(str(each.mix))

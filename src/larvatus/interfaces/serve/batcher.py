@@ -80,7 +80,6 @@ class PassCounts:
     parts: int = 0
     """Batches, or parts of them, that the passes consisted of."""
     tokens: int = 0
-    seconds: float = 0.0
     faults: int = 0
     """Passes that failed."""
     cancelled: int = 0
@@ -356,7 +355,6 @@ class Batcher:
         self.counts.parts += len(parts)
         tokens, seconds = sum(part.size for part in parts), time.monotonic() - began
         self.counts.tokens += tokens
-        self.counts.seconds += seconds
         if tokens >= self.long_budget:  # the time per token of a smaller pass says little about long work
             rate = self.token_rate
             self.token_rate = TokenRate(RATE_DECAY * rate.tokens + tokens, RATE_DECAY * rate.seconds + seconds)

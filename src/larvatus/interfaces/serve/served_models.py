@@ -170,10 +170,7 @@ def _batched(model: Model, encoders: dict[str, Encoder], batcher: Batcher) -> Mo
 
 def _batched_network(network: Network, encoders: dict[str, Encoder], batcher: Batcher) -> Network:
     encoder = encoders.setdefault(encoder_hash(network.encoder), network.encoder)
-    view = copy.copy(network)
-    parts: dict[str, Any] = view.__dict__
-    parts["_modules"] = dict(network._modules)  # the weights are shared; which encoder is used is not
-    view.encoder = batched_encoder(encoder, batcher)
+    view = network.view(encoder=batched_encoder(encoder, batcher))
     if network.generator is not None:
         view.generator = _batched_network(network.generator, encoders, batcher)
     return view

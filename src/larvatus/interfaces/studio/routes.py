@@ -43,9 +43,9 @@ from larvatus.interfaces.studio.learn_request import (
 from larvatus.interfaces.studio.run_metrics import describe_run, find_runs, records_dict, run_named
 from larvatus.interfaces.studio.settings import Folders
 from larvatus.models.bundle.card import claim_section, format_claim
-from larvatus.models.bundle.card_update import card_state
+from larvatus.models.bundle.card_update import LONGEST_CARD, card_state
 from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.directory import CARD, LONGEST_CARD
+from larvatus.models.bundle.directory import CARD
 from larvatus.models.bundle.manifest import read_manifest
 
 

@@ -19,13 +19,16 @@ import msgspec
 
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError
-from larvatus.core.regular_files import is_there, read_text
+from larvatus.core.regular_files import is_there, open_regular, read_text
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.atomic_save import finish_interrupted_save, replace_files
 from larvatus.models.bundle.card import figures_section, render_figures, with_figures
 from larvatus.models.bundle.claims import Claim, claim_dicts, read_claims, refuse_repeats
-from larvatus.models.bundle.directory import CARD, CONFIG, LONGEST_CARD
+from larvatus.models.bundle.directory import CARD, CONFIG, Bundle
 from larvatus.models.bundle.manifest import FileEntry, Manifest, plain, read_manifest
+
+LONGEST_CARD = 1_000_000
+"""Bytes of a card that are read."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,15 @@ class CardState:
     def rendered(self) -> bool:
         """Whether README.md agrees with the claims."""
         return figures_section(self.text) == render_figures(self.claims)
+
+
+def read_card(bundle: Bundle) -> str:
+    """The text of a model's card, up to a size limit; empty if there is none."""
+    path = files.standing(bundle.path) / CARD
+    if not is_there(path):
+        return ""
+    with open_regular(path) as file:
+        return file.read(LONGEST_CARD).decode("utf-8", errors="replace")
 
 
 def card_state(directory: Path) -> CardState:

@@ -27,13 +27,13 @@ from larvatus.core.regular_files import cached_blob
 from larvatus.core.version import VERSION
 from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import figures_section, with_figures
+from larvatus.models.bundle.card_update import read_card
 from larvatus.models.bundle.claims import Claim, claim_dicts, read_claims
 from larvatus.models.bundle.directory import (
     CONFIG,
     Bundle,
     check_model_directory,
     load_bundle,
-    read_card,
     weights_name,
     write_bundle,
 )
@@ -43,6 +43,7 @@ from larvatus.models.bundle.huggingface import (
     ModelLayout,
     get_layout,
     layout_for,
+    stated_architecture,
     unsupported_reason,
 )
 from larvatus.models.bundle.huggingface.native import Native
@@ -130,7 +131,7 @@ def convert_bundle(
     write_bundle(out, converted, layout=layout, dtype=PRECISIONS[dtype], card=card)
     if bundle.adapter is not None:
         store_adapter(out, bundle.adapter, dtype="float16" if dtype == "bfloat16" else dtype)
-    config = layout.config(converted.architecture, pad=pad)
+    config = layout.config(stated_architecture(converted.architecture), pad=pad)
     return ConversionResult(
         path=out,
         layout=layout.model_type,

@@ -30,7 +30,7 @@ from torch import Tensor
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError
 from larvatus.core.outputs import check_directory
-from larvatus.core.regular_files import is_there, open_regular
+from larvatus.core.regular_files import is_there
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WRITTEN
 from larvatus.models.bundle import manifest as manifests
@@ -38,7 +38,6 @@ from larvatus.models.bundle import sentence_modules, token_modules
 from larvatus.models.bundle import weight_files as int8_file
 from larvatus.models.bundle.atomic_save import check_pending, finish_interrupted_save, replace_files
 from larvatus.models.bundle.claims import CardText
-from larvatus.models.bundle.cross_encoder import marked_config
 from larvatus.models.bundle.huggingface import (
     Architecture,
     ModelLayout,
@@ -73,7 +72,6 @@ from larvatus.models.nn.static import StaticConfig
 from larvatus.models.objectives import MaskedLMConfig, ReplacedTokensConfig
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", manifests.CARD, "tokenizer.json"
-LONGEST_CARD = 1_000_000  # bytes of a card that are copied
 MAX_TRIES = 5
 """Attempts to read a directory in which another model is being saved."""
 GENERATOR = "generator"
@@ -136,10 +134,8 @@ def save_bundle(
     card: str | CardText,
     family: str = "",
 ) -> None:
-    """Write the model; the previous one stays until everything is on disk.
-
-    `family` is the layout to write it in, if that can express it (the one its parent was read in).
-    """
+    """Write the model; the previous one stays until everything is on disk. `family` is the layout to write it in, if
+    that can express it (the one its parent was read in)."""
     architecture = architecture_of(network, objective_configs)
     card = card if isinstance(card, CardText) else CardText(card)
     bundle = Bundle(
@@ -154,6 +150,20 @@ def save_bundle(
     )
     layout = layout_for(architecture, pad=tokenizer.padding_id, vocabulary=tokenizer.kind, family=family)
     write_bundle(directory, bundle, layout=layout, card=card.text)
+
+
+def save_changed(bundle: Bundle, directory: Path, *, lineage: dict[str, Any], card: str | CardText) -> None:
+    """Write a bundle that was made from another, in the layout of its family, with a lineage and card of its own."""
+    save_bundle(
+        directory,
+        network=bundle.network.cpu(),
+        objective_configs=bundle.objectives,
+        tokenizer=bundle.tokenizer,
+        recipe=bundle.recipe,
+        lineage=lineage,
+        card=card,
+        family=bundle.family,
+    )
 
 
 def write_bundle(
@@ -319,7 +329,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     source = directory / CONFIG
     config = files.read_json(source)
     layout = layout_of(config, source)
-    config = marked_config(directory, config)
+    config = sentence_modules.marked_config(directory, config)
     paths = find_weights(directory)
     if manifest is not None:
         beside = [name for name in (*TOKENIZER_FILES, CRF_FILE) if is_there(directory / name)]
@@ -361,15 +371,6 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         pooling=read_pooling(directory),
         adapter=adapter,
     )
-
-
-def read_card(bundle: Bundle) -> str:
-    """The text of the model's card, up to a size limit; empty if there is none."""
-    path = files.standing(bundle.path) / CARD
-    if not is_there(path):
-        return ""
-    with open_regular(path) as file:
-        return file.read(LONGEST_CARD).decode("utf-8", errors="replace")
 
 
 def _attach_generator(network: Network, directory: Path, *, allow_nan: bool) -> None:

@@ -1,4 +1,4 @@
-"""Put a new head on the encoder of a loaded model: the start of fine-tuning.
+"""Put a new head, or several, on the encoder of a loaded model: the start of fine-tuning.
 
     settings = default_head_settings(bundle, "classification")     # layers between [CLS] and classes in this family
     config = ClassificationConfig(labels=("no", "yes"), **settings)
@@ -35,22 +35,23 @@ def default_head_settings(bundle: Bundle, head: str) -> dict[str, Any]:
     return defaults
 
 
-def attach_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundle, tuple[str, ...]]:
-    """The model with the new head instead of its old ones, and the parameters of the head that were reused.
+def attach_head(bundle: Bundle, *configs: HeadConfig, seed: int) -> tuple[Bundle, tuple[str, ...]]:
+    """The model with the new head (or several) instead of its old ones, and the parameters that were reused.
 
     The others are initialised as published, f(seed, parameter name).
     """
     architecture = bundle.architecture
-    objectives = (config, *config.objectives)
+    objectives = tuple(objective for config in configs for objective in (config, *config.objectives))
     built = Network.empty(architecture.model, objectives, architecture.vocabulary)
     built.encoder.load_state_dict(bundle.network.encoder.state_dict())
     head = nn.ModuleDict({"objectives": built.objectives})  # so that its parameters have their full names
     initialise(head, seed=seed, std=architecture.model.init)
-    taken = {
-        name: old
-        for name, old in _known(bundle, config, head.state_dict()).items()
-        if old.shape == head.state_dict()[name].shape
-    }
+    state, taken = head.state_dict(), dict[str, Tensor]()
+    for config in configs:
+        prefixes = tuple(f"objectives.{tag(objective)}." for objective in (config, *config.objectives))
+        wanted = {name: tensor for name, tensor in state.items() if name.startswith(prefixes)}
+        known = _known(bundle, config, wanted)
+        taken |= {name: old for name, old in known.items() if old.shape == wanted[name].shape}
     head.load_state_dict(taken, strict=False)
     network = built.requires_grad_().eval()
     fresh = dataclasses.replace(bundle, network=network, objectives=objectives, unused_tensors={}, adapter=None)

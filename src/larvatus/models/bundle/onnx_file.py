@@ -140,6 +140,10 @@ def write_onnx(network: Network, path: Path, *, output: Output) -> float:
     check_onnx()
     if output == "logits" and find_scorer(network) is None:
         raise UsageError("the model has no head that gives scores; export its vectors: --output vectors")
+    heads = [name for name, head in network.heads.items() if isinstance(head, Head)]
+    if output == "logits" and len(heads) > 1:
+        way = "save a model of one task: lv.load(DIR).for_task(NAME).save(OTHER)"
+        raise UsageError(f"a file has the scores of one head, and the model has {', '.join(heads)}; {way}")
     model = _ExportedModel(network, output).eval()
     example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in INPUTS)
     free = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}

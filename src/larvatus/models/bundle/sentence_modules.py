@@ -36,6 +36,7 @@ from larvatus.models.bundle.weights import Shape, check_fit, read_header, read_t
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig, TextPool
 from larvatus.models.heads.head import Dense
 from larvatus.models.heads.pooling import summary_pool
+from larvatus.models.heads.reranking import MARKER
 from larvatus.models.network import Network, ObjectiveConfig
 from larvatus.models.nn.static import StaticConfig
 
@@ -287,3 +288,21 @@ def module_files(directory: Path) -> list[Path]:
     for folder in folders:
         refuse_link(folder)
     return [directory / PACKAGE, *(path for path in paths if is_there(path))]
+
+
+def marked_config(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json with the marker of a cross-encoder, if the files next to it say that it is one.
+
+    Version 4 of the library writes this entry of config.json, and so do we (`models/heads/reranking.py`). Before, it
+    was another field. Since version 6 it is in `config_sentence_transformers.json`, next to a `modules.json` of one
+    module, the transformer. A package of other modules loses the classes that it was trained from: its heads are those
+    in the file.
+    """
+    if not is_there(directory / PACKAGE):
+        return dict(config)
+    path = directory / SENTENCE_FILE
+    stated: Any = files.read_json(path) if is_there(path) else {}
+    whole = [kind for kind, _ in read_modules(directory)] == ["Transformer"]
+    if whole and isinstance(stated, dict) and stated.get("model_type") == "CrossEncoder":
+        return {**config, MARKER: {"activation_fn": stated.get("activation_fn")}}
+    return {**config, "architectures": []}

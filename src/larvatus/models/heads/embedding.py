@@ -29,7 +29,7 @@ from larvatus.models.heads.head import DENSE, Dense
 from larvatus.models.heads.pooling import owners
 from larvatus.models.heads.text_head import TextHead, TextHeadConfig, counted_tokens
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.objectives.sentence import Matryoshka, MultipleNegatives, PlainLoss
+from larvatus.models.objectives.sentence.losses import Matryoshka, MultipleNegatives, PlainLoss
 
 TextPool = Literal["mean", "cls", "max"]
 

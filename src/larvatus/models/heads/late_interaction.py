@@ -22,7 +22,8 @@ from larvatus.core.ranges import Size, Temperature, Weight
 from larvatus.core.targets import SentenceTargets
 from larvatus.models.heads.text_head import TextHeadConfig, TokenHead, text_lengths
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.objectives.sentence import MultipleNegatives, PlainLoss, TokenVectors
+from larvatus.models.objectives.sentence.late_interaction import TokenVectors
+from larvatus.models.objectives.sentence.losses import MultipleNegatives, PlainLoss
 
 
 class LateInteractionConfig(TextHeadConfig, path="late-interaction: ", tag="late-interaction"):

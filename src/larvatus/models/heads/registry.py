@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Union
 
 from larvatus.models.heads.answering import QuestionAnsweringConfig
 from larvatus.models.heads.classification import ClassificationConfig
+from larvatus.models.heads.coreference import CoreferenceConfig
 from larvatus.models.heads.embedding import EmbeddingConfig
 from larvatus.models.heads.head import HeadConfig
 from larvatus.models.heads.late_interaction import LateInteractionConfig
 from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
+from larvatus.models.heads.parsing import ParsingConfig
 from larvatus.models.heads.reranking import RerankingConfig
 from larvatus.models.heads.roles import RolesConfig
 from larvatus.models.heads.spans import SpansConfig
@@ -29,6 +31,7 @@ HEAD_CONFIGS: tuple[type[HeadConfig], ...] = (
     TaggingConfig,
     QuestionAnsweringConfig,
     SpansConfig,
+    ParsingConfig,
     RolesConfig,
     TextToTextConfig,
     MultipleChoiceConfig,
@@ -36,6 +39,7 @@ HEAD_CONFIGS: tuple[type[HeadConfig], ...] = (
     RerankingConfig,
     LateInteractionConfig,
     SparseConfig,
+    CoreferenceConfig,
 )
 HEAD_TYPES: dict[str, type[HeadConfig]] = {str(config.__struct_config__.tag): config for config in HEAD_CONFIGS}
 """Head configs by their tags."""

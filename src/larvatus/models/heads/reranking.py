@@ -7,7 +7,7 @@ one label). What distinguishes the two is an entry of config.json that `sentence
 cross-encoders, and that states what is applied to a score before it is shown (`activation`).
 
 A pair longer than the window is several sequences, and scores as the best of them does. What is minimised is one of
-`models/objectives/ranking/`. N tokens, B sequences, P pairs, E lists, D hidden size.
+`models/objectives/ranking.py`. N tokens, B sequences, P pairs, E lists, D hidden size.
 """
 
 from __future__ import annotations

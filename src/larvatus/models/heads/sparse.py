@@ -32,7 +32,8 @@ from larvatus.core.targets import SentenceTargets
 from larvatus.models.heads.text_head import TextHeadConfig, TokenHead, text_lengths
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
-from larvatus.models.objectives.sentence import Splade, Texts, WeightVectors
+from larvatus.models.objectives.sentence.base import Texts
+from larvatus.models.objectives.sentence.splade import Splade, WeightVectors
 
 NUMBERS = 1 << 23
 """Logits that are in memory at once: 32 MiB."""

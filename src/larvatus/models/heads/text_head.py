@@ -28,7 +28,7 @@ from larvatus.core.targets import SentenceTargets
 from larvatus.models.heads.head import Head, HeadConfig
 from larvatus.models.heads.pooling import owners
 from larvatus.models.objectives.loss import Loss
-from larvatus.models.objectives.sentence import Texts
+from larvatus.models.objectives.sentence.base import Texts
 
 
 class TextHeadConfig(HeadConfig):

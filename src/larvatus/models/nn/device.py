@@ -51,6 +51,11 @@ def choose_device(device: str | torch.device) -> torch.device:
     return chosen
 
 
+def forward_budget(device: torch.device) -> int:
+    """Tokens of a batch that goes through an encoder once, without gradients."""
+    return 4_096 if device.type == "cpu" else 65_536
+
+
 def on_device(batch: B, device: torch.device | str) -> B:
     """The same batch of tensors on the device. `lengths` is copied too: no layout on CUDA needs it on the host."""
     target = torch.device(device)

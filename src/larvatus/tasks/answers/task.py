@@ -19,7 +19,7 @@ from larvatus.core.ranges import DropoutRate, Size, SizeOrNone
 from larvatus.core.settings import Settings
 from larvatus.data.labelled.file_options import Paths, QuestionFiles
 from larvatus.data.labelled.problems import Problems
-from larvatus.data.labelled.records import Dataset, Kind, QuestionExample, TextExample
+from larvatus.data.labelled.records import Dataset, Kind, Place, QuestionExample, TextExample
 from larvatus.data.labelled.squad import TABLES, read_questions
 from larvatus.data.labelled.tables import Columns, ending
 from larvatus.data.labelled.texts import TextFormat
@@ -38,7 +38,7 @@ from larvatus.tasks.answers.passages import EmptyWindows, LabelledQuestions, lab
 from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.inputs import PredictOptions, TextOrPairInput, readable
+from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
 from larvatus.tasks.results import Answer
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData
@@ -162,6 +162,11 @@ class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
         answerer_of(model).replaced(threshold=validation.threshold(model, args.scoring))
         return validation.scores(model, args.scoring)
 
+    def example(self, given: Input, place: Place) -> TextExample:
+        example = text_or_pair(given, place)
+        _question_and_passage(example)
+        return example
+
     def read_plain(
         self, name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
     ) -> Iterator[Any]:
@@ -174,11 +179,7 @@ class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
     def predict(
         self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[Answer]:
-        pairs = []
-        for example in map(readable, examples):
-            if example.pair is None:
-                raise DataError(f"{example.place} is one text; the model answers a question from a passage: give both")
-            pairs.append((example.text, example.pair))
+        pairs = [_question_and_passage(readable(example)) for example in examples]
         windows, decoding = options.windows(bundle), Decoding(top=options.top)
         return answer_questions(bundle, pairs, scoring=scoring, decoding=decoding, windows=windows)
 
@@ -204,6 +205,12 @@ def question_validation(
             raise DataError(f"{example.place}: {said}, so it cannot be scored; drop it")
     asked = encode_questions(bundle, dev.examples, windows)
     return QuestionValidation(asked, dev.examples, null, metric, options.decoding, options.empty)
+
+
+def _question_and_passage(example: TextExample) -> tuple[str, str]:
+    if example.pair is None:
+        raise DataError(f"{example.place} is one text; the model answers a question from a passage: give both")
+    return example.text, example.pair
 
 
 def _holds_questions(name: str, format: TextFormat | None) -> bool:

@@ -24,6 +24,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from larvatus.core.errors import DataError
@@ -33,7 +34,7 @@ from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Rema
 from larvatus.data.labelled.tables import Columns, LabelledTable, TableOptions, named_column
 from larvatus.data.labelled.texts import BadCell, BadLabel, TextFormat, cell_text
 from larvatus.data.text.columns import IDS, LABELS, first_named, normalise_name
-from larvatus.tasks.tables import open_unlabelled, read_tables, row_id, valid_rows
+from larvatus.tasks.tables import read_tables, read_unlabelled, row_id, valid_rows
 
 CONTEXTS = (
     *("context", "ctx", "sent1", "article", "passage", "premise", "story", "startphrase", "text", "sentence"),
@@ -244,10 +245,8 @@ def read_unlabelled_choices(
     name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
 ) -> Iterator[ChoiceExample]:
     """Examples without labels, one at a time, from a file, or from standard input for ``-``."""
-    table = open_unlabelled(name, format, "contexts with endings")
-    shape = choice_columns(table, columns, labelled=False)
-    say(f"{table.name}: read as: {shape.describe()}")
-    yield from valid_rows(table, shape, _examples, None)
+    shape = partial(choice_columns, asked=columns, labelled=False)
+    return read_unlabelled(name, format, shape, _examples, things="contexts with endings", say=say)
 
 
 def choice_of_row(row: Row, place: Place) -> ChoiceExample:

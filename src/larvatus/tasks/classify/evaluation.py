@@ -67,7 +67,6 @@ class TextEvaluation(LabelEvaluation):
             "metrics": plain_metrics(self.metrics),
             "classes": class_rows(self.by_class),
             **self.label_dict(),
-            "confusion": None if self.confusion is None else self.confusion.tolist(),
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
         }
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.core.arrays import Floats
-from larvatus.core.errors import DataError, UsageError
+from larvatus.core.errors import UsageError
 from larvatus.core.pretraining_targets import IGNORE
 from larvatus.data.labelled.file_options import Paths, TextFiles
 from larvatus.data.labelled.problems import Problems
@@ -199,10 +199,7 @@ class ClassifyTask(TextTask[ClassifyOptions]):
         texts = [readable(example) for example in examples]
         windows = options.windows(bundle)
         sequences = encode_texts(bundle, texts, classifier_of(bundle.network).config, windows)
-        nothing = np.flatnonzero(sequences.tokens == 0)
-        if len(nothing):
-            place = texts[nothing[0]].place
-            raise DataError(f"{place} has no tokens: the vocabulary deletes all its characters; leave it out")
+        sequences.check_tokens(texts)
         return classify(bundle.network, texts_of(texts), sequences, scoring=scoring, merge=options.merge)
 
     def evaluate(self, bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions) -> TextEvaluation:

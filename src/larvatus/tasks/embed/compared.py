@@ -20,7 +20,9 @@ from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import edges
 from larvatus.models.heads.text_head import TextHead, text_lengths
 from larvatus.models.network import Network
-from larvatus.models.objectives.sentence import Texts, TokenVectors, WeightVectors
+from larvatus.models.objectives.sentence.base import Texts
+from larvatus.models.objectives.sentence.late_interaction import TokenVectors
+from larvatus.models.objectives.sentence.splade import WeightVectors
 from larvatus.tasks.embed.encode import (
     EncodedSentences,
     EncodeOptions,

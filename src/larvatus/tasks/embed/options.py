@@ -23,7 +23,7 @@ from larvatus.models.bundle.sentence_modules import sentence_head
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig, TextPool
 from larvatus.models.heads.head import VectorKind
 from larvatus.models.nn.dropout import has_dropout
-from larvatus.models.objectives.sentence import (
+from larvatus.models.objectives.sentence.losses import (
     CoSENT,
     Distillation,
     Matryoshka,

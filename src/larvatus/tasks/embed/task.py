@@ -29,9 +29,8 @@ from larvatus.tasks.embed.mining import anchors_and_candidates, as_pairs, neares
 from larvatus.tasks.embed.options import FITTING, SentenceOptions, choose_loss
 from larvatus.tasks.embed.reader import read_sentences
 from larvatus.tasks.embed.results import EmbeddedText, SparseText, TokenVectorText, embedded_text
-from larvatus.tasks.embed.sparse_start import with_sparse_start
 from larvatus.tasks.embed.teacher import TeacherVectors, load_teacher, teacher_vectors
-from larvatus.tasks.embed.vector_kinds import describe_loss, text_head
+from larvatus.tasks.embed.vector_kinds import describe_loss, text_head, with_sparse_start
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, readable, text_or_pair
@@ -48,6 +47,7 @@ class EmbedTask(Task[SentenceExample, EmbeddedText | TokenVectorText | SparseTex
     served = False
     keeps_lm_loss = False
     begins_with_adapter = True
+    joins = False
     card = CardTerms(
         "gives a vector for a text",
         "sentence-similarity",

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, TrainingBatch, WordTokens, edges, ranges
-from larvatus.core.errors import UsageError
+from larvatus.core.errors import DataError, UsageError
+from larvatus.data.labelled.records import LabelledExample
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.template import Template
 from larvatus.data.text.tokenizer import Tokenizer
@@ -58,6 +59,13 @@ class Sequences:
 
     def __len__(self) -> int:
         return len(self.parts)
+
+    def check_tokens(self, examples: Sequence[LabelledExample]) -> None:
+        """Refuse examples of which the vocabulary leaves nothing."""
+        empty = np.flatnonzero(self.tokens == 0)
+        if len(empty):
+            place = examples[empty[0]].place
+            raise DataError(f"{place} has no tokens: the vocabulary deletes all its characters; leave it out")
 
     @property
     def owners(self) -> Ints:

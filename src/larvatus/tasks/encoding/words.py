@@ -28,14 +28,13 @@ import numpy as np
 from larvatus.core.arrays import Bools, Ints
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.data.labelled.records import TaggedExample, TextExample
-from larvatus.data.labelled.span_records import SpannedWords
+from larvatus.data.labelled.records import TaggedExample, TextExample, WordsExample
 from larvatus.data.text.align import Alignment, join_words
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
 
 Spacing = Literal["written", "apart", "spaced"]
-WordExample = TextExample | TaggedExample | SpannedWords
+WordExample = TextExample | WordsExample
 
 
 def align_examples(

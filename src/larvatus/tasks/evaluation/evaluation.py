@@ -31,7 +31,7 @@ from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.encoding.sequences import Sequences
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.evaluation.resampling import ResampledMetric
-from larvatus.tasks.evaluation.tables import format_score, reliability_table
+from larvatus.tasks.evaluation.tables import ConfusedPair, format_score, reliability_table
 from larvatus.tasks.scoring import ScoringOptions
 
 
@@ -138,15 +138,6 @@ class CalibrationReport:
             "brier": self.brier,
             "reliability": [dict(zip(names, row, strict=True)) for row in bins if row[2]],
         }
-
-
-@dataclass(frozen=True)
-class ConfusedPair:
-    gold: str
-    found: str
-    count: int
-    share: float
-    """Share of the words with this gold tag."""
 
 
 class PairedMetrics(NamedTuple):
@@ -263,8 +254,10 @@ class LabelEvaluation(Evaluation):
         yield from (f"\n{line}" for line in self.notes)
 
     def label_dict(self) -> dict[str, Any]:
-        """Labels and notes, for `to_dict`."""
-        return {"labels": list(self.labels), "unknown": list(self.unknown), "notes": list(self.notes)}
+        """Labels, notes and confusion matrix, for `to_dict`."""
+        matrix = None if self.confusion is None else self.confusion.tolist()
+        labels, unknown = list(self.labels), list(self.unknown)
+        return {"labels": labels, "unknown": unknown, "notes": list(self.notes), "confusion": matrix}
 
 
 def plain_metrics(metrics: dict[str, Interval]) -> dict[str, Any]:

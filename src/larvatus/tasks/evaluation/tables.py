@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -33,15 +33,13 @@ def format_score(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.4f}"
 
 
-class Confusion(Protocol):
-    @property
-    def gold(self) -> str: ...
-    @property
-    def found(self) -> str: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def share(self) -> float: ...
+@dataclass(frozen=True)
+class ConfusedPair:
+    gold: str
+    found: str
+    count: int
+    share: float
+    """Share of the words with this gold tag."""
 
 
 def class_table(name: str, rows: Mapping[str, F1]) -> Iterator[ReportPart]:
@@ -67,7 +65,7 @@ def entity_error_line(what: str, wrong: EntityErrors) -> Iterator[ReportPart]:
 
 
 def confusion_table(
-    counts: Ints, labels: Sequence[str], confused: Sequence[Confusion], *, pairs: bool = False
+    counts: Ints, labels: Sequence[str], confused: Sequence[ConfusedPair], *, pairs: bool = False
 ) -> Iterator[ReportPart]:
     """The whole matrix of a few classes; of many classes, or with `pairs`, the most frequent confusions."""
     if len(labels) <= MOST_COLUMNS and not pairs:

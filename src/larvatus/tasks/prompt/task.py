@@ -44,6 +44,7 @@ class PromptTask(TextTask[PromptOptions]):
     name, models = "prompt", "prompted classifiers"
     title = "Classify texts or pairs through a pattern with a blank (PET)."
     Options, Head = PromptOptions, VerbaliserConfig
+    joins = False
     card = CardTerms("classifies texts through a pattern with a blank", "text-classification", None)
 
     def prepare(

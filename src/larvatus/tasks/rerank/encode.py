@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from larvatus.core.arrays import Floats, Ints
-from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.core.targets import RelevanceTargets
 from larvatus.models.bundle.directory import Bundle
@@ -81,10 +80,7 @@ def encode_relevance(
         truncate=windows.truncate,
         overlap=windows.overlap,
     )
-    empty = np.flatnonzero(sequences.tokens == 0)
-    if len(empty):
-        place = pairs[empty[0]].place
-        raise DataError(f"{place} has no tokens: the vocabulary deletes all its characters; leave it out")
+    sequences.check_tokens(pairs)
     return EncodedRelevance(
         sequences,
         candidates=np.array([len(rows) for rows in lists], np.int64),

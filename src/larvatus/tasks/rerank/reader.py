@@ -25,6 +25,7 @@ import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from larvatus.core.errors import DataError
@@ -34,7 +35,7 @@ from larvatus.data.labelled.records import Dataset, LabelledExample, Place, Rema
 from larvatus.data.labelled.tables import Columns, LabelledTable, named_column
 from larvatus.data.labelled.texts import BadCell, TextFormat, present_text, several_texts
 from larvatus.data.text.columns import IDS, all_hold, column_values, first_named, is_number, is_numeral, normalise_name
-from larvatus.tasks.tables import open_unlabelled, read_tables, row_id, valid_rows
+from larvatus.tasks.tables import read_tables, read_unlabelled, row_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +228,8 @@ def read_unlabelled_relevance(
     name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
 ) -> Iterator[RelevanceExample]:
     """Pairs without labels, one at a time, from a table, or from standard input for ``-``."""
-    table = open_unlabelled(name, format, "queries with passages")
-    shape = relevance_columns(table, columns, labelled=False)
-    say(f"{table.name}: read as: {shape.describe()}")
-    yield from valid_rows(table, shape, examples_of, None)
+    shape = partial(relevance_columns, asked=columns, labelled=False)
+    return read_unlabelled(name, format, shape, examples_of, things="queries with passages", say=say)
 
 
 def examples_of(row: Row, columns: RelevanceColumns, place: Place) -> list[RelevanceExample]:

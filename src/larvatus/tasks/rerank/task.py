@@ -86,6 +86,7 @@ class RerankTask(Task[RelevanceExample, ScoredPassage, RerankOptions]):
     name, title, models = "rerank", "Score passages for a query.", "rerankers"
     Options, Head, Reading, Inputs = RerankOptions, RerankingConfig, RelevanceFiles, TextOrPairInput
     served = False
+    joins = False
     card = CardTerms(
         "scores the relevance of a passage to a query",
         "text-ranking",

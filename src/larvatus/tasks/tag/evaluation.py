@@ -37,7 +37,6 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import Tagging, TaggingConfig
 from larvatus.tasks.evaluation.evaluation import (
     CalibrationReport,
-    ConfusedPair,
     EvaluationOptions,
     LabelEvaluation,
     PairedMetrics,
@@ -47,7 +46,7 @@ from larvatus.tasks.evaluation.evaluation import (
     read_statistics,
 )
 from larvatus.tasks.evaluation.resampling import ResampledMetric, resampled_tags, resampled_words
-from larvatus.tasks.evaluation.tables import class_table, confusion_table, entity_error_line
+from larvatus.tasks.evaluation.tables import ConfusedPair, class_table, confusion_table, entity_error_line
 from larvatus.tasks.scoring import score_sequences
 from larvatus.tasks.tag.tag import (
     convert_scheme,
@@ -96,7 +95,6 @@ class TagEvaluation(LabelEvaluation):
             "errors": None if self.errors is None else dataclasses.asdict(self.errors),
             "tags": class_rows(self.by_tag),
             **self.label_dict(),
-            "confusion": self.confusion.tolist(),
             "confused": [dataclasses.asdict(pair) for pair in self.confused],
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
         }

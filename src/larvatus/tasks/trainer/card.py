@@ -35,6 +35,7 @@ from larvatus.tasks.task import CardTerms
 from larvatus.tasks.trainer.finetune import FineTuneResult
 
 TUNING_FACTS = (
+    "tasks",
     "what was trained",
     "parameters trained",
     "epochs",
@@ -58,16 +59,38 @@ CHOSEN = "best-"
 
 
 def result_claims(
-    result: FineTuneResult, *, dev: Data | None, how: Mapping[str, Any], processes: int = 1
+    result: FineTuneResult,
+    *,
+    dev: Mapping[str, Data],
+    how: Mapping[str, Mapping[str, Any]],
+    processes: int = 1,
 ) -> list[Claim]:
-    """All figures of the card; `dev` are the validation examples as they were read, `how` the options of reading."""
+    """All figures of the card; `dev` are the validation examples as they were read, `how` the options of reading.
+
+    Both are by task, as the results are; a model of one task has no name for it.
+    """
     known = {"machine": _machine(result)}
     return [
         *size_claims(result.bundle.network, vocabulary=result.bundle.tokenizer.size),
         *(make_claim(name, fact, command="finetune", **known) for name, fact in _training(result).items()),
+        *(
+            make_claim(name, fact, command="finetune", settings=_of_task(task), **known)
+            for task, part in result.parts.items()
+            for name, fact in _calibration(part).items()
+        ),
         *energy_claims(_draw(result, processes), **known),
-        *(_results(result, dev, how, **known) if dev is not None else ()),
+        *(
+            claim
+            for task, part in result.parts.items()
+            if task in dev
+            for claim in _results(part, dev[task], how.get(task, {}), task, **known)
+        ),
     ]
+
+
+def _of_task(task: str) -> dict[str, str]:
+    """Settings of a claim that name the task, of a model that has several."""
+    return {"task": task} if task else {}
 
 
 def _device(result: FineTuneResult) -> torch.device:
@@ -90,6 +113,7 @@ def _training(result: FineTuneResult) -> dict[str, str | int | float]:
     run = next(run for run in result.runs if run.seed == result.kept)
     config = result.config
     facts: dict[str, str | int | float] = {
+        **({"tasks": ", ".join(result.by_task)} if result.by_task else {}),
         "what was trained": config.trained.word,
         "parameters trained": result.trained,
         "epochs": config.epochs or 0,
@@ -102,7 +126,7 @@ def _training(result: FineTuneResult) -> dict[str, str | int | float]:
     }
     if result.windows[0]:
         facts["texts longer than a window"] = f"{result.windows[0]:,}, read in {result.windows[1]:,} windows"
-    return facts | _calibration(result)
+    return facts
 
 
 def _calibration(result: FineTuneResult) -> dict[str, str | int | float]:
@@ -121,7 +145,7 @@ def _calibration(result: FineTuneResult) -> dict[str, str | int | float]:
     return {name: round(value, 6) for name, value in figures.items() if math.isfinite(value)}
 
 
-def _results(result: FineTuneResult, dev: Data, how: Mapping[str, Any], **known: Any) -> Iterator[Claim]:
+def _results(result: FineTuneResult, dev: Data, how: Mapping[str, Any], task: str, **known: Any) -> Iterator[Claim]:
     """Scores of the kept weights, which an evaluation gives again, and what all seeds came to, which training gives."""
     if result.scores is None:
         return
@@ -134,16 +158,19 @@ def _results(result: FineTuneResult, dev: Data, how: Mapping[str, Any], **known:
             name,
             value if math.isfinite(value) else str(value),
             command="evaluate" if again else "finetune",
-            settings={name: given for name, given in settings.items() if given} if again else {},
+            settings=_of_task(task) | ({name: given for name, given in settings.items() if given} if again else {}),
             **about,
         )
         if len(result.runs) > 1:
             for statistic, figure in zip(STATISTICS, result.spread[name], strict=True):
                 spread = figure if math.isfinite(figure) else str(figure)
-                yield make_claim(name, spread, command="finetune", settings={STATISTIC: statistic}, **about)
+                yield make_claim(
+                    name, spread, command="finetune", settings={**_of_task(task), STATISTIC: statistic}, **about
+                )
 
 
 MOST_LABELS = 40
+BY_TASK = "`predict` gives the results of each by its name, and `model.for_task(NAME)` is a model of one of them."
 
 
 @dataclass(frozen=True)
@@ -172,12 +199,12 @@ def task_card(
     config = result.bundle.objectives[0]
     parts = [
         _front_matter(config, parent, transformers=transformers),
-        _introduction(config, name=name, parent=parent),
+        _introduction(result, name=name, parent=parent),
         _usage(config, name, transformers=transformers),
-        _labels(result, config),
-        _relations(result, config),
+        f"Its tasks are {', '.join(result.by_task)}: {BY_TASK}" if result.by_task else "",
+        *(section for task, part in result.parts.items() for section in (_labels(part, task), _relations(part, task))),
         "\n".join(["## Data", "", f"Trained on {train}.", *([f"Held out: {dev}."] if dev else [])]),
-        _mix(result),
+        *(_mix(part, task) for task, part in result.parts.items()),
         render_figures(claims),
         "\n".join(_how_chosen(result)),
         "\n".join(_limitations(result)),
@@ -205,9 +232,11 @@ def _front_matter(config: ObjectiveConfig, parent: str, *, transformers: bool) -
     )
 
 
-def _introduction(config: ObjectiveConfig, *, name: str, parent: str) -> str:
+def _introduction(result: FineTuneResult, *, name: str, parent: str) -> str:
+    *others, last = (_words(part.bundle.objectives[0]).what for part in result.parts.values())
+    what = f"{', '.join(others)} and {last}" if others else last
     return (
-        f"# {name}\n\nAn encoder that {_words(config).what}: `{parent}`, "
+        f"# {name}\n\nAn encoder that {what}: `{parent}`, "
         f"fine-tuned by Larvatus {VERSION}. Settings, lineage and the checksum of every file are in `larvatus.json`."
     )
 
@@ -228,27 +257,36 @@ def _usage(config: ObjectiveConfig, name: str, *, transformers: bool) -> str:
     return "\n".join(lines)
 
 
-def _labels(result: FineTuneResult, config: ObjectiveConfig) -> str:
+def _title(title: str, task: str) -> str:
+    return f"{title}: {task}" if task else title
+
+
+def _labels(result: FineTuneResult, task: str) -> str:
+    config = result.bundle.objectives[0]
     names = getattr(config, "labels", ())
     counts = result.train.labels()
     shown = {name: counts.get(name, 0) for name in names[:MOST_LABELS]}
     more = f"and {len(names) - MOST_LABELS} more" if len(names) > MOST_LABELS else ""
     named = getattr(config, "names_labels", False)
-    return table("Labels in training", shown, note=more) if counts and named else ""
+    return table(_title("Labels in training", task), shown, note=more) if counts and named else ""
 
 
-def _relations(result: FineTuneResult, config: ObjectiveConfig) -> str:
-    relations = getattr(config, "relations", None)
+def _relations(result: FineTuneResult, task: str) -> str:
+    relations = getattr(result.bundle.objectives[0], "relations", None)
     if relations is None:
         return ""
     counts = Counter(label for example in result.train for _, _, label in example.relations)
     shown = {name: counts[name] for name in relations.labels[:MOST_LABELS]}
-    return table("Relations between spans in training", shown)
+    return table(_title("Relations between spans in training", task), shown)
 
 
-def _mix(result: FineTuneResult) -> str:
+def _mix(result: FineTuneResult, task: str) -> str:
     mix = head_of(result.bundle.network).learnt_mix
-    return "" if mix is None else table("Mix of layers", {**mix.by_layer, "γ, the scale of the sum": mix.scale})
+    return (
+        ""
+        if mix is None
+        else table(_title("Mix of layers", task), {**mix.by_layer, "γ, the scale of the sum": mix.scale})
+    )
 
 
 def _how_chosen(result: FineTuneResult) -> Iterator[str]:
@@ -257,11 +295,12 @@ def _how_chosen(result: FineTuneResult) -> Iterator[str]:
         return
     many = len(result.runs) > 1
     yield from ("## How far the held-out results go", "")
-    if result.calibration.refused:
-        yield f"Its probabilities have no temperature: {result.calibration.refused}."
-    if result.calibration.line:
+    for task, part in result.parts.items():
+        if part.calibration.refused:
+            yield f"{_title('Its probabilities have no temperature', task)}: {part.calibration.refused}."
+    if any(part.calibration.line for part in result.parts.values()):
         yield "A temperature is fitted on one half of these examples and measured on the other."
-    if many and result.fitted:
+    if many and any(part.fitted for part in result.parts.values()):
         yield "These weights are scored with the threshold that was fitted for them, the means of seeds before that."
     yield (
         f"{'Epoch and seed were' if many else 'The epoch was'} chosen by {result.metric} on the same held-out "
@@ -271,12 +310,15 @@ def _how_chosen(result: FineTuneResult) -> Iterator[str]:
 
 def _limitations(result: FineTuneResult) -> Iterator[str]:
     yield from ("## Limitations", "")
-    named = getattr(result.bundle.objectives[0], "names_labels", False)
+    named = any(getattr(config, "names_labels", False) for config in result.bundle.objectives)
     knows = "It knows the labels above and no others, and repeats" if named else "It repeats"
     yield f"- {knows} the gaps, errors and biases of its examples."
     if result.scores is None:
         yield "- Nothing was measured on held-out examples."
-    if result.calibration.temperature != 1.0:
-        yield "- Probabilities were calibrated on the held-out examples; on other text they may mean less."
-    elif getattr(result.bundle.objectives[0], "kind", None) != "regression":
-        yield "- Its probabilities are not calibrated."
+    for task, part in result.parts.items():
+        of_task = f" of {task}" if task else ""
+        if part.calibration.temperature != 1.0:
+            known = "were calibrated on the held-out examples; on other text they may mean less"
+            yield f"- Probabilities{of_task} {known}."
+        elif getattr(part.bundle.objectives[0], "kind", None) != "regression":
+            yield f"- Its probabilities{of_task} are not calibrated."

@@ -11,26 +11,34 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from larvatus.core.errors import UsageError
+import msgspec
+
 from larvatus.data.labelled.records import Dataset
-from larvatus.data.labelled.split import hold_out
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.head import HeadConfig
+from larvatus.models.network import Network, tag
 from larvatus.models.nn.lora import merge_lora, parameter_counts
-from larvatus.tasks.features import Features, PlannedBatches, epoch_steps
+from larvatus.tasks.arguments import TaskArguments
+from larvatus.tasks.features import EncodedExamples, Features, PlannedBatches, epoch_steps
+from larvatus.tasks.multitask.arguments import OneTaskArguments
+from larvatus.tasks.multitask.data import TaskBatches, long_texts, parts_of
+from larvatus.tasks.multitask.validation import TaskValidation, joined_values, task_features
+from larvatus.tasks.multitask.views import bundle_view
 from larvatus.tasks.registry import AnyTask, get_task
-from larvatus.tasks.scoring import head_of
+from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.task import TaskData
 from larvatus.tasks.trainer.causal import with_delimiters, with_lm_weight
 from larvatus.tasks.trainer.checkpoint import CheckpointStore, SeedRun
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.selection import compare
+from larvatus.tasks.trainer.split import split_validation
+from larvatus.tasks.trainer.step_parts import FrozenFeatures
 from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.tasks.validation import Calibration, Scores, ValidationSet, set_temperature
 
@@ -62,6 +70,13 @@ class FineTuneResult:
     """Number of parameters that were trained."""
     windows: tuple[int, int]
     """Training examples that are longer than a window, and their windows."""
+    by_task: Mapping[str, FineTuneResult] = field(default_factory=dict)
+    """Where several tasks were trained together: the result of each, with its own head, scores and calibration."""
+
+    @property
+    def parts(self) -> Mapping[str, FineTuneResult]:
+        """The results of all tasks by name; a model of one task is its own, without a name."""
+        return self.by_task or {"": self}
 
     @property
     def spread(self) -> Spread:
@@ -88,19 +103,6 @@ def seed_spread(runs: Sequence[SeedRun]) -> Spread:
     }
 
 
-def split_validation(
-    train: Dataset[Any], dev: Dataset[Any] | None, args: FineTuneArguments
-) -> tuple[Dataset[Any], Dataset[Any] | None]:
-    """Training and validation examples; where none are given, a tenth of the training examples is held out."""
-    if dev is not None or not args.hold_out:
-        if dev is None and (len(args.seeds) > 1 or args.config.patience or args.metric):
-            raise UsageError("several seeds, patience and a metric need validation examples; leave out --no-dev")
-        return train, dev
-    parts = hold_out(train)
-    args.say(f"no held-out examples were given: {parts.said}")
-    return parts.train, parts.held_out
-
-
 def finetune(
     task: str,
     bundle: Bundle,
@@ -121,37 +123,93 @@ def finetune_on_split(
     bundle = task.initial_model(with_delimiters(bundle), train, args)
     config = with_lm_weight(args.config, bundle, task)
     data = task.prepare(bundle, train, dev, args)
-    config = config.with_defaults(task.defaults, len(train), linear=task.is_linear(data.head))
+    examples = len(data.encoded) if isinstance(data.encoded, TaskBatches) else len(train)
+    config = config.with_defaults(task.defaults, examples, linear=task.is_linear(data.head))
     args = dataclasses.replace(args, config=config)
     result = train_seeds(bundle, data, args)
-    scores = None if data.validation is None else task.fit_threshold(result.bundle.network, data.validation, args)
+    if isinstance(data.encoded, TaskBatches):
+        return _of_tasks(result, data.encoded, args)
+    return _with_threshold(task, result, args)
+
+
+def _with_threshold(task: AnyTask, result: FineTuneResult, args: TaskArguments) -> FineTuneResult:
+    """The result with a threshold that is fitted to the validation examples, if the task has one."""
+    network, validation = result.bundle.network, result.validation
+    scores = None if validation is None else task.fit_threshold(network, validation, args)
     if scores is None:
         return result
-    fitted = dataclasses.replace(result.bundle, objectives=_with_objectives(head_of(result.bundle.network).config))
+    fitted = dataclasses.replace(result.bundle, objectives=_with_objectives(head_of(network).config))
     return dataclasses.replace(result, bundle=fitted, scores=scores)
+
+
+def _of_tasks(whole: FineTuneResult, batches: TaskBatches, args: FineTuneArguments) -> FineTuneResult:
+    """The result of several tasks with that of each, calibrated and with its threshold as if trained by itself."""
+    by_task: dict[str, FineTuneResult] = {}
+    held_out = whole.validation if isinstance(whole.validation, TaskValidation) else None
+    for name, head in batches.heads.items():
+        validation = None if held_out is None else held_out.parts.get(name)
+        part = dataclasses.replace(
+            whole,
+            bundle=bundle_view(whole.bundle, head),
+            train=parts_of(whole.train)[name],
+            dev=parts_of(whole.dev).get(name),
+            validation=validation,
+            metric="" if validation is None else validation.metric,
+            runs=tuple(_run_of_task(run, name, held_out) for run in whole.runs),
+            scores=None if whole.scores is None or held_out is None else held_out.of_task(name, whole.scores),
+        )
+        by_task[name] = _with_threshold(get_task(name), _calibrated(part, args), OneTaskArguments(args, name))
+    objectives = tuple(config for part in by_task.values() for config in part.bundle.objectives)
+    scores = whole.scores
+    if scores is not None:  # with thresholds
+        each = {name: part.scores for name, part in by_task.items() if part.scores is not None}
+        scores = msgspec.structs.replace(scores, values=joined_values(each))
+    return dataclasses.replace(
+        whole, bundle=dataclasses.replace(whole.bundle, objectives=objectives), scores=scores, by_task=by_task
+    )
+
+
+def _run_of_task(run: SeedRun, task: str, held_out: TaskValidation | None) -> SeedRun:
+    """The result of a seed with the scores of one task."""
+    if held_out is None or run.best is None or run.best.scores is None:
+        return run
+    scores = held_out.of_task(task, run.best.scores)
+    return msgspec.structs.replace(run, best=msgspec.structs.replace(run.best, scores=scores))
+
+
+def _calibrated(result: FineTuneResult, args: FineTuneArguments) -> FineTuneResult:
+    """The result of one head with a temperature that is fitted to the validation examples."""
+    if result.validation is None:
+        return result
+    network = result.bundle.network
+    calibration = result.validation.calibration(network, args.scoring)
+    config = set_temperature(network, calibration.temperature).config
+    bundle = dataclasses.replace(result.bundle, objectives=_with_objectives(config))
+    return dataclasses.replace(result, bundle=bundle, calibration=calibration)
 
 
 def train_seeds(bundle: Bundle, data: TaskData, args: FineTuneArguments) -> FineTuneResult:
     """Train a new head, with or without the rest of the model, for each seed; keep the best and calibrate it."""
-    scoring, validation = args.scoring, data.validation
-    parts = data.encoded.sequences.parts
-    windows = int((parts > 1).sum()), int(parts[parts > 1].sum())
+    scoring, validation, windows = args.scoring, data.validation, long_texts(data.encoded)
+    heads = data.encoded.heads if isinstance(data.encoded, TaskBatches) else {"": data.head}
     store = args.store or CheckpointStore(Path(), {})
     trained, features = 0, None
     for seed in args.seeds:
         if store.is_done(seed):
             continue
-        tuned, reused = attach_head(bundle, data.head, seed=seed)
+        tuned, reused = attach_head(bundle, *heads.values(), seed=seed)
         network = tuned.network.to(args.runtime.device)
         size = parameter_counts(network).total
         trainer = Trainer(network, data.encoded, args, seed=seed, validation=validation, features=features)
         if not trained:  # the first seed: all train the same parameters
             trained = parameter_counts(network).trained
-            args.say(_describe_head(tuned, bundle, reused))
+            for name, head in heads.items():
+                view = bundle_view(tuned, head) if name else tuned
+                args.say(f"{name} {_describe_head(view, bundle, reused)}".lstrip())
             for line in _plan(data, args.config, trained=trained, size=size, windows=windows):
                 args.say(line)
         if args.trainable == "head" and features is None:  # all seeds have the same frozen encoder
-            trainer.features = features = Features.build(network, data.encoded, scoring)
+            trainer.features = features = _features(network, data.encoded, scoring)
             if validation is not None:
                 trainer.validation = validation = validation.read_once(network, scoring)
         run = trainer.train()
@@ -161,12 +219,7 @@ def train_seeds(bundle: Bundle, data: TaskData, args: FineTuneArguments) -> Fine
     run = next(run for run in store.done if run.seed == store.kept[0])
     network.load_state_dict(store.kept[1])
     network.requires_grad_().eval()
-    calibration = Calibration()
-    if data.validation is not None:
-        calibration = data.validation.calibration(network, scoring)
-        config = set_temperature(network, calibration.temperature).config
-        tuned = dataclasses.replace(tuned, objectives=_with_objectives(config))
-    return FineTuneResult(
+    result = FineTuneResult(
         bundle=tuned,
         metric=data.validation.metric if data.validation is not None else "",
         config=args.config,
@@ -176,11 +229,18 @@ def train_seeds(bundle: Bundle, data: TaskData, args: FineTuneArguments) -> Fine
         train=data.train,
         dev=data.dev,
         validation=data.validation,
-        calibration=calibration,
+        calibration=Calibration(),
         reused=reused,
         trained=trained,
         windows=windows,
     )
+    return result if isinstance(data.encoded, TaskBatches) else _calibrated(result, args)
+
+
+def _features(network: Network, data: EncodedExamples, scoring: ScoringOptions) -> FrozenFeatures:
+    if isinstance(data, TaskBatches):
+        return task_features(network, data, scoring)
+    return Features.build(network, data, scoring)
 
 
 def _is_better(first: SeedRun, second: SeedRun) -> bool:
@@ -217,7 +277,8 @@ def _describe_head(tuned: Bundle, bundle: Bundle, reused: tuple[str, ...]) -> st
         return f"head: {shape}; the model's own {head.begins_as} head"
     if not weights:
         return f"head: {shape}"
-    parts = sorted({name.split(".")[2] for name in reused})
+    prefixes = tuple(f"objectives.{tag(config)}." for config in tuned.objectives)
+    parts = sorted({name.split(".")[2] for name in reused if name.startswith(prefixes)})
     if "classifier" in parts:
         return f"head: {shape}; the model's own, which has the same labels"
     old = [config for config in bundle.objectives if isinstance(config, HeadConfig)]

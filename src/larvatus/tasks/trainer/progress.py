@@ -71,9 +71,15 @@ class FineTuneProgress:
             return
         if better and epoch.scores is not None:
             self._best[seed] = epoch.scores
-        named = {name.replace("_", " "): value for name, value in epoch.losses().items()} | values
+        named = {name.replace("_", " "): value for name, value in epoch.losses().items()} | main_metrics(values)
         said = " · ".join(f"{name} {value:.4f}" for name, value in named.items())
         self._bar.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: {said}")
+
+
+def main_metrics(values: dict[str, float]) -> dict[str, float]:
+    """The metrics of one task; of several, their mean and the first metric of each."""
+    firsts = {name.partition(".")[0]: name for name in reversed(values)}
+    return {name: value for name, value in values.items() if firsts[name.partition(".")[0]] == name}
 
 
 def result_parts(result: FineTuneResult) -> Iterator[ReportPart]:
@@ -92,9 +98,10 @@ def result_parts(result: FineTuneResult) -> Iterator[ReportPart]:
         epoch = f"epoch {run.best.epoch:.3g}" if run.best is not None else "the weights"
         chosen = f"seed {run.seed}, {epoch}" if many else epoch
         yield f"* best checkpoint: {chosen}, selected by {result.metric}"
-        if many and result.fitted:
+        if many and any(part.fitted for part in result.parts.values()):
             yield "kept: with the fitted threshold; mean and deviation of seeds: before it"
-        if line := result.calibration.line:
-            yield line
-    if (mix := head_of(result.bundle.network).learnt_mix) is not None:
-        yield str(mix)
+    for task, part in result.parts.items():
+        if line := part.calibration.line:
+            yield f"{task} {line}".lstrip()
+        if (mix := head_of(part.bundle.network).learnt_mix) is not None:
+            yield f"{task} {mix}".lstrip()

@@ -36,11 +36,13 @@ from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.nn.device import explain_out_of_memory
+from larvatus.tasks.multitask.data import TaskDatasets, parts_of
 from larvatus.tasks.registry import get_task
 from larvatus.tasks.trainer.checkpoint import CheckpointStore, check_same_run
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments
-from larvatus.tasks.trainer.finetune import FineTuneResult, finetune_on_split, split_validation
-from larvatus.tasks.trainer.save import HISTORY, claimed_data, contents_hash, save_result, source_files
+from larvatus.tasks.trainer.finetune import FineTuneResult, finetune_on_split
+from larvatus.tasks.trainer.save import HISTORY, claimed_validation, contents_hash, save_result
+from larvatus.tasks.trainer.split import split_validation
 from larvatus.training.engine.checkpoint import (
     FOLDER,
     NEW_RUN,
@@ -160,9 +162,8 @@ def run_finetuning(
         for line in data_warnings(run.train, run.dev):
             args.say(line)
         identity = _identity(run, args)
-        read = source_files(run.train) if run.dev is None else None
         train, dev = split_validation(run.train, run.dev, args)
-        held_out = None if dev is None else claimed_data(dev, read)
+        held_out = claimed_validation(dev, given=run.dev, train=run.train)
         run = dataclasses.replace(run, train=train, dev=dev)
         store = CheckpointStore.open(
             run.out,
@@ -239,6 +240,9 @@ def _points_before(path: Path, run: FineTuneRun, identity: dict[str, Any]) -> li
 
 def data_warnings(train: Any, dev: Any) -> list[str]:
     """Warnings of the data check, a line each; errors that would stop training are raised by training itself."""
+    if isinstance(train, TaskDatasets):
+        parts = train.parts.items()
+        return [f"{task} {line}" for task, part in parts for line in data_warnings(part, parts_of(dev).get(task))]
     if not train.examples[0].checked:
         return []
     warnings = [doubt for doubt in check(train, dev).warnings if doubt.name != UNSEEN]  # the training says how many

@@ -17,10 +17,11 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError
 from larvatus.data.labelled.in_memory import IN_MEMORY
 from larvatus.models.bundle.claims import CardText, Data, claim_dicts
-from larvatus.models.bundle.directory import architecture_of, save_bundle
+from larvatus.models.bundle.directory import architecture_of, save_changed
 from larvatus.models.bundle.huggingface import layout_for
 from larvatus.models.bundle.huggingface.native import Native
 from larvatus.models.bundle.weights import find_weights
+from larvatus.tasks.multitask.data import TaskDatasets, parts_of
 from larvatus.tasks.trainer.card import DataFacts, result_claims, task_card
 from larvatus.tasks.trainer.checkpoint import SeedRun
 from larvatus.tasks.trainer.finetune import FineTuneResult
@@ -64,22 +65,39 @@ def claimed_data(data: Any, files: Sequence[str] | None = None) -> Data:
     return Data(name=name, sha256=contents_hash(data), kind="examples", files=() if names == (name,) else names)
 
 
+def claimed_validation(dev: Any, *, given: Any, train: Any) -> Any:
+    """Validation examples as claims name them: those that were given, or the held-out part of those for training.
+
+    Of several tasks, by task.
+    """
+    if isinstance(dev, TaskDatasets):
+        before, files = parts_of(given), parts_of(train)
+        return {
+            task: claimed_validation(part, given=before.get(task), train=files[task])
+            for task, part in dev.parts.items()
+        }
+    return None if dev is None else claimed_data(dev, source_files(train) if given is None else None)
+
+
 def save_result(
     out: Path,
     result: FineTuneResult,
     *,
     parent: str,
-    dev: Data | None = None,
+    dev: Data | Mapping[str, Data] | None = None,
     how: Mapping[str, Any] = MappingProxyType({}),
     processes: int = 1,
 ) -> None:
     """Write the model, its card, and the history of its training.
 
     `dev` are the held-out examples as they were read (those of `result` may be written in another scheme of tags), and
-    `how` says in which columns.
+    `how` says in which columns. Of several tasks, both are by task.
     """
     bundle = result.bundle
-    dev = claimed_data(result.dev) if dev is None and result.dev is not None else dev
+    if not isinstance(dev, Mapping):
+        parts = {task: part.dev for task, part in result.parts.items() if part.dev is not None}
+        dev = {task: claimed_data(part) if dev is None else dev for task, part in parts.items()}
+    how = how if result.by_task else {"": how}
     claims = result_claims(result, dev=dev, how=how, processes=processes)
     train, held_out = data_facts(result.train), data_facts(result.dev) if result.dev is not None else None
     architecture = architecture_of(bundle.network, bundle.objectives)
@@ -108,13 +126,4 @@ def save_result(
         transformers=not isinstance(layout, Native),
     )
     files.write_json(out / HISTORY, {"runs": msgspec.to_builtins(result.runs), "kept": result.kept})
-    save_bundle(
-        out,
-        network=bundle.network.cpu(),
-        objective_configs=bundle.objectives,
-        tokenizer=bundle.tokenizer,
-        recipe=bundle.recipe,
-        lineage=lineage,
-        card=CardText(card, claim_dicts(claims)),
-        family=bundle.family,
-    )
+    save_changed(bundle, out, lineage=lineage, card=CardText(card, claim_dicts(claims)))

@@ -20,6 +20,8 @@ task, learn slower: the highest layer has the rate, each below it `layer_decay` 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, get_args
 
 import msgspec
@@ -86,11 +88,18 @@ class TrainableConfig(Settings):
         return self.part + {"last": str(self.last), "lora": f"{self.lora.rank}{every}"}.get(self.part, "")
 
 
-def trainable(model: Network, config: TrainableConfig, *, decay: float, seed: int) -> list[dict[str, Any]]:
+def trainable(
+    model: Network,
+    config: TrainableConfig,
+    *,
+    decay: float,
+    seed: int,
+    rates: Mapping[str, float] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
     """Choose the parameters to train, add LoRA if requested, and return parameter groups for AdamW.
 
     A group has `params`, `weight_decay` (`decay` for matrices, 0 for norms and biases) and `scale`: its share of the
-    rate, see `engine.optimizer.set_rate`.
+    rate, see `engine.optimizer.set_rate`. `rates` are factors of the rates of heads, by name, where there are several.
     """
     parts = _parts(model)
     blocks = max(depth for depth, _ in parts)
@@ -117,6 +126,7 @@ def trainable(model: Network, config: TrainableConfig, *, decay: float, seed: in
         for name, parameter in part.named_parameters():
             if parameter.requires_grad:
                 scale = rate * config.crf_rate if ".crf." in name else rate
+                scale *= rates.get(name.partition(".")[0], 1.0) if part is model.objectives else 1.0
                 key = (scale, decay if parameter.ndim >= 2 else 0.0)
                 group = groups.setdefault(key, {"params": [], "weight_decay": key[1], "scale": scale})
                 group["params"].append(parameter)

@@ -1,4 +1,4 @@
-"""The trainer of one task on one seed: epochs over examples, scores on validation examples, the best weights kept.
+"""The trainer of one task, or of several on one encoder, on one seed: epochs, validation, the best weights kept.
 
     trainer = Trainer(model, data, args, seed=1, validation=validation)
     run = trainer.train()                 # the model now has the weights of run.best
@@ -28,13 +28,14 @@ from larvatus.models.bundle.weights import read_tensors
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLM, CausalLMConfig
-from larvatus.tasks.features import ExampleBatches, Features, PlannedBatches, epoch_steps
+from larvatus.tasks.features import ExampleBatches, PlannedBatches, epoch_steps
 from larvatus.tasks.scoring import head_of, loss_of
 from larvatus.tasks.trainer.cached_gradients import CachedGradients, CachedStep, VectorHead
 from larvatus.tasks.trainer.causal import task_and_lm_loss
 from larvatus.tasks.trainer.checkpoint import SeedRun, TrainState
 from larvatus.tasks.trainer.config import AuxiliaryLoss, FineTuneArguments
 from larvatus.tasks.trainer.selection import Epoch, improves, is_better, no_progress_warning, resolve_patience
+from larvatus.tasks.trainer.step_parts import FrozenFeatures, StepPart, head_rates, step_parts
 from larvatus.tasks.trainer.trainable import train_mode, trainable
 from larvatus.tasks.validation import Scores, ValidationSet
 from larvatus.training.engine.checkpoint import restore_weights
@@ -54,7 +55,7 @@ class Microbatch(NamedTuple):
 
 
 class Trainer:
-    """Trains one task on one seed; `train` runs from the first step, or the last checkpoint, to the best weights.
+    """Trains on one seed; `train` runs from the first step, or the last checkpoint, to the best weights.
 
     Args:
         model: The network with the head to train.
@@ -62,7 +63,7 @@ class Trainer:
         args: Settings of the run.
         seed: Seed of order and dropout.
         validation: Examples that select the best weights; None keeps the last weights.
-        features: Outputs of a frozen encoder, where only the head is trained.
+        features: Outputs of a frozen encoder, where only the head is trained; of several tasks, by task.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Trainer:
         *,
         seed: int,
         validation: ValidationSet | None = None,
-        features: Features | None = None,
+        features: FrozenFeatures | None = None,
     ) -> None:
         self.model, self.data, self.args, self.seed = model, data, args, seed
         self.validation, self.features = validation, features
@@ -82,7 +83,8 @@ class Trainer:
         weight = 0.0 if config.lm_weight is msgspec.UNSET else config.lm_weight
         self.lm = CausalLM(CausalLMConfig(weight=weight)) if weight else None
         """Language-model loss that is added for left-to-right models; it has no weights of its own."""
-        groups = trainable(model, config.trained, decay=config.decay, seed=seed)
+        rates = head_rates(data, config.trained.part)
+        groups = trainable(model, config.trained, decay=config.decay, seed=seed, rates=rates)
         self.optimizer = build_optimizer(model, config.optimizer, groups)
         self.update = Update(
             self.optimizer,
@@ -151,13 +153,11 @@ class Trainer:
         train_mode(self.model)
         if isinstance(self.head, VectorHead):
             self.head.progress = step / self.steps
-        batch = self.data.batch(self._chosen)
-        size = max(self.head.size(batch), 1e-9)
-        if self.lm is not None:
-            batch = add_text_targets(batch, text_target_kinds([self.lm]))
-        predicted = batch.targets[NextTokens].count if self.lm is not None else 0
+        whole = step_parts(self.model, self.data, self._chosen, self.features)
+        parts = [self._with_next_tokens(part) for part in whole]
+        predicted = sum(part.batch.targets[NextTokens].count for part in parts) if self.lm is not None else 0
         numbers = self.update(
-            lambda budget: self._microbatches(batch, size, predicted, step, budget=budget),
+            lambda budget: self._microbatches(parts, predicted, step, budget=budget),
             lambda part: part.loss(part.batch),
             step=step,
             rate=learning_rate(config.schedule, config.peak, step=step, steps=self.steps),
@@ -169,38 +169,48 @@ class Trainer:
             self.read()
         self.state.seconds = self.clock.seconds
 
-    def _microbatches(
-        self, batch: TrainingBatch[Ints], size: float, predicted: int, step: int, *, budget: int
-    ) -> list[Microbatch]:
+    def _with_next_tokens(self, part: StepPart) -> StepPart:
+        """The part with the targets of the language model, if its loss is added."""
+        if self.lm is None:
+            return part
+        return part._replace(batch=add_text_targets(part.batch, text_target_kinds([self.lm])))
+
+    def _microbatches(self, parts: Sequence[StepPart], predicted: int, step: int, *, budget: int) -> list[Microbatch]:
         """The microbatches of a step, of at most `budget` tokens; precomputed features fit in one."""
-        whole = self.features is not None
-        parts = [batch] if whole else list(batch.split(budget, self.args.ranks.count))
-        if len(parts) > 1 and isinstance(self.head, VectorHead) and self.head.whole_step:
-            at = CachedStep(seed=self.seed, step=step, runtime=self.args.runtime, ranks=self.args.ranks)
-            cached = CachedGradients(self.model, self.head, batch, parts, at=at)
-            micros = [Microbatch(part, partial(_cached_loss, cached, item)) for item, part in enumerate(parts)]
-        else:
-            micros = [Microbatch(part, lambda micro: self._loss(micro, size, predicted)) for part in parts]
+        micros = [micro for part in parts for micro in self._microbatches_of(part, predicted, step, budget=budget)]
         if self.args.auxiliary is not None:
             micros += self._auxiliary(self.args.auxiliary, step, budget)
         return micros
 
-    def _loss(self, micro: TrainingBatch[Ints], size: float, predicted: int) -> MicrobatchLoss:
-        """The share of a microbatch in the mean loss of a step of `size`, through the encoder or from features.
+    def _microbatches_of(self, part: StepPart, predicted: int, step: int, *, budget: int) -> list[Microbatch]:
+        """The microbatches of one head."""
+        whole, batch = part.features is not None, part.batch
+        cuts = [batch] if whole else list(batch.split(budget, self.args.ranks.count))
+        if len(cuts) > 1 and isinstance(part.head, VectorHead) and part.head.whole_step:
+            at = CachedStep(seed=self.seed, step=step, runtime=self.args.runtime, ranks=self.args.ranks)
+            cached = CachedGradients(self.model, part.head, batch, cuts, at=at)
+            return [Microbatch(cut, partial(_cached_loss, cached, item)) for item, cut in enumerate(cuts)]
+        size = max(part.head.size(batch), 1e-9)
+        return [Microbatch(cut, lambda micro: self._loss(micro, part, size, predicted)) for cut in cuts]
 
-        With a language model, `predicted` is the number of next tokens in the step. Only the task's loss is reported.
+    def _loss(self, micro: TrainingBatch[Ints], part: StepPart, size: float, predicted: int) -> MicrobatchLoss:
+        """The share of a microbatch in the loss of a step, through the encoder or from features.
+
+        That is the mean loss of the part, of `size`, by its weight. With a language model, `predicted` is the number of
+        next tokens in the step. Only the losses of tasks are reported.
         """
         runtime, auxiliary = self.args.runtime, self.args.auxiliary
         tensors, limit = on_device(micro, runtime.device), int(micro.tokens.lengths.max())
         lm = None
         with autocast(runtime):
-            if self.features is not None:
-                loss = self.features.loss(self.head, self._chosen, tensors)
+            if part.features is not None:
+                loss = part.features.loss(part.head, part.examples, tensors)
             elif self.lm is not None:
-                loss, lm = task_and_lm_loss(self.model, tensors, self.head, self.lm, limit=limit)
+                loss, lm = task_and_lm_loss(self.model, tensors, part.head, self.lm, limit=limit)
             else:
-                loss = loss_of(self.model, tensors, self.head, limit=limit)
+                loss = loss_of(self.model, tensors, part.head, limit=limit)
         mean = loss.total / size
+        mean = mean if part.weight == 1 else mean * part.weight
         total = mean if lm is None else mean + lm.total * (lm.weight / max(predicted, 1))
         if auxiliary is not None:
             total = total * (1 - auxiliary.share)
@@ -231,7 +241,7 @@ class Trainer:
             return
         self.state.losses += torch.stack(self._unread).tolist()
         self._unread.clear()
-        done = self.state.step * self.args.config.batch
+        done = self.state.step * max(self.args.config.batch, len(self._chosen))
         speed = done / max(self.clock.seconds, 1e-9)
         self.args.callbacks.progress(self.state.step, self.steps, self.state.losses[-1], speed)
 

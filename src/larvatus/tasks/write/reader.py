@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from larvatus.core.errors import DataError
@@ -36,7 +37,7 @@ from larvatus.data.labelled.tables import (
 )
 from larvatus.data.labelled.texts import BadCell, TextFormat, cell_text
 from larvatus.data.text.columns import IDS, LABELS, PAIRS, TEXTS, first_named, normalise_name
-from larvatus.tasks.tables import TABLES, open_unlabelled, read_files, row_id, valid_rows
+from larvatus.tasks.tables import TABLES, read_files, read_unlabelled, row_id, valid_rows
 
 TARGETS = ("target", "targettext", "output", "summary", "highlights", "translation", "response", "completion", "reply")
 ANSWERS = ("answers", "answer")
@@ -204,11 +205,9 @@ def read_unlabelled_pairs(
     name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
 ) -> Iterator[WritingExample]:
     """Texts of a table, one at a time; targets that it holds are not read."""
-    table = open_unlabelled(name, format, "texts to write for")
     text, pair = (None if column is None else str(column) for column in (columns.text, columns.pair))
-    shape = writing_columns(table, WritingFiles(text=text, pair=pair), labelled=False)
-    say(f"{table.name}: read as: {shape.describe()}")
-    yield from valid_rows(table, shape, _examples, None)
+    shape = partial(writing_columns, asked=WritingFiles(text=text, pair=pair), labelled=False)
+    return read_unlabelled(name, format, shape, _examples, things="texts to write for", say=say)
 
 
 def is_table(name: str, format: TextFormat | None) -> bool:

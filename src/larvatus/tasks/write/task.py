@@ -91,6 +91,7 @@ class WriteTask(Task[WritingExample, Written, WriteOptions]):
     title = "Write a text for a text: any task, with an encoder-decoder (T5)."
     Options, Head, Reading, Inputs = WriteOptions, TextToTextConfig, WritingFiles, TextOrPairInput
     defaults = Defaults(3e-4, 1.0, 2_000)
+    joins = False
     card = CardTerms("writes a text for a text", "text2text-generation", "AutoModelForSeq2SeqLM")
     shows = frozenset({"beams"})
     as_tuples = (("text", "target"), ("sentence1", "sentence2", "target"))

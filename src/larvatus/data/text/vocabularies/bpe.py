@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 import tokenizers
@@ -47,6 +47,8 @@ class ByteBPEConfig(Settings, path="tokenizer.", error=RecipeError, tag="byte-bp
     """Least number of times that a subword occurs in the text."""
     frame: Literal["gpt"] | msgspec.UnsetType = msgspec.UNSET
     """gpt: nothing before a text, </s> after it; default: `<s> text </s>`."""
+    digits: Literal["apart"] | msgspec.UnsetType = msgspec.UNSET
+    """apart: each digit is a token, with the space before it; default: digits merge as letters do."""
 
 
 class BPEConfig(Settings, path="tokenizer.", error=RecipeError, tag="bpe"):
@@ -64,7 +66,11 @@ class BPEConfig(Settings, path="tokenizer.", error=RecipeError, tag="bpe"):
 
 class ByteBPE(VocabularyKind[ByteBPEConfig]):
     def set_pipeline(self, library: tokenizers.Tokenizer, config: ByteBPEConfig) -> None:
-        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)
+        step = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)
+        if config.digits == "apart":
+            digit = pre_tokenizers.Split(tokenizers.Regex(r" ?\d"), "isolated")
+            step = pre_tokenizers.Sequence([digit, step])
+        library.pre_tokenizer = step
 
     def learn(self, words: Words, config: ByteBPEConfig) -> tuple[Any, list[str]]:
         alphabet = sorted(byte_alphabet())
@@ -81,7 +87,7 @@ class ByteBPE(VocabularyKind[ByteBPEConfig]):
         return decoders.ByteLevel()
 
     def transformers_config(self, config: ByteBPEConfig) -> dict[str, Any]:
-        if config.frame == "gpt":  # RoBERTa's class would put <s> before texts
+        if config.frame == "gpt" or config.digits == "apart":  # RoBERTa's class has a frame and a split of its own
             return super().transformers_config(config)
         return ENDS | {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": False}
 
@@ -116,15 +122,6 @@ def _model(merges: Merges, **options: str) -> tuple[models.BPE, list[str]]:
 
 def _symbols(word: str) -> list[str]:
     return [*word[:-1], word[-1] + "</w>"]
-
-
-class CharacterConfig(Protocol):
-    @property
-    def size(self) -> int: ...
-    @property
-    def coverage(self) -> float: ...
-    @property
-    def min_count(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -177,7 +174,7 @@ def learn_merges(
 
 def learn_character_merges(
     words: Words,
-    config: CharacterConfig,
+    config: BPEConfig | WordPieceConfig,
     *,
     symbols: Callable[[str], list[str]],
     join: Callable[[str, str], str],

@@ -27,12 +27,12 @@ from larvatus.core.errors import ArtefactError
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import windows
-from larvatus.inference.cloze.pseudo_likelihood import BUDGETS, score_texts
+from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.cloze.slots import Rest, Slot, SlotScore, slot_scores
 from larvatus.models.loaded import LoadedModel
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries, require_predictor
 from larvatus.models.network import Network
-from larvatus.models.nn.device import on_device
+from larvatus.models.nn.device import forward_budget, on_device
 from larvatus.models.objectives import MaskedLM
 
 Progress = Callable[[str, int, int], None]
@@ -107,7 +107,7 @@ def unmasked_scores(
             pieces.append((number, start, end, np.flatnonzero(cut.chosen == window)))
     pieces = sorted((piece for piece in pieces if len(piece[3])), key=lambda piece: piece[2] - piece[1])
     lengths = np.array([end - start + template.special_count for _, start, end, _ in pieces], np.int64)
-    for first, last in runs(lengths, budget or BUDGETS.get(predictor.device.type, BUDGETS["cuda"])):
+    for first, last in runs(lengths, budget or forward_budget(predictor.device)):
         part, starts = pieces[first:last], edges(lengths[first:last])
         places = [starts[at] + template.opening + taken - start for at, (_, start, _, taken) in enumerate(part)]
         wanted = [texts[number].ids[taken] for number, _, _, taken in part]

@@ -42,11 +42,10 @@ from larvatus.data.text.streams import numbered_lines
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.report import NO_AUL, STEREOSET, BiasPart, Resampling, percent
 from larvatus.evaluation.audit.intervals import TERMS, resampled
-from larvatus.inference.cloze.pseudo_likelihood import BUDGETS
 from larvatus.inference.cloze.slots import Slot
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
-from larvatus.models.nn.device import on_device
+from larvatus.models.nn.device import forward_budget, on_device
 from larvatus.models.objectives import NextSentence
 
 KINDS = ("intrasentence", "intersentence")
@@ -229,7 +228,7 @@ def _follows(reader: LikelihoodReader, head: NextSentence, pairs: Sequence[tuple
         raise DataError(f"a context with its sentence has {lengths.max()} tokens; the model reads {encoder.reach}")
     order = np.argsort(lengths, kind="stable")
     answers = np.empty(len(pairs))
-    for first, last in runs(lengths[order], BUDGETS.get(device.type, BUDGETS["cuda"])):
+    for first, last in runs(lengths[order], forward_budget(device)):
         chosen = order[first:last]
         batch = on_device(encode_batch(reader.tokenizer, [pairs[at] for at in chosen]), device)
         logits_B2 = head.logits(encoder(batch, limit=int(lengths[chosen].max())), batch.lengths)

@@ -29,9 +29,9 @@ import numpy as np
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Seed, whole
+from larvatus.core.ranges import whole
 from larvatus.core.rng import stream
-from larvatus.core.settings import Settings
+from larvatus.core.settings import SeededSettings
 from larvatus.core.tables import Table
 from larvatus.data.corpus.canaries import Canaries, Canary
 from larvatus.data.text.tokenizer import Tokenizer
@@ -53,15 +53,13 @@ UNKNOWN = 1 / math.log(2)
 How = Literal["exact", "sampled", "extrapolated"]
 
 
-class ExposureOptions(Settings):
+class ExposureOptions(SeededSettings):
     """Options of exposure ranks."""
 
     exact: Annotated[int, whole(1, 10**7)] = 10_000
     """Largest space of secrets that is scored completely."""
     samples: Annotated[int, whole(100, 10**7)] = 1_000
     """Secrets sampled from a larger space."""
-    seed: Seed = 0
-    """Seed of sampling."""
 
 
 @dataclass(frozen=True)

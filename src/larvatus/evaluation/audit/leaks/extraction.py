@@ -22,7 +22,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import whole
 from larvatus.core.settings import Settings
 from larvatus.core.tables import Table
-from larvatus.evaluation.audit.intervals import DOCUMENTS, between, percent, signed_between, spread_note
+from larvatus.evaluation.audit.intervals import DOCUMENTS
 from larvatus.evaluation.audit.leaks.restoration import RestoredShare, ShareDifference, difference_interval
 from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import clopper_pearson
@@ -77,21 +77,13 @@ class ExtractionOptions(Settings):
         return options
 
 
-@dataclass(frozen=True)
-class PrefixExtraction:
+@dataclass(frozen=True, kw_only=True)
+class PrefixExtraction(ShareDifference):
     """Documents whose suffix the model writes verbatim, for one prefix length."""
 
-    members: RestoredShare
-    held_out: RestoredShare
-    difference: float
-    low: float
-    high: float
-    """95% interval of the difference."""
     run_of_members: float
     run_of_held_out: float
     """Mean number of suffix tokens before the first wrong one."""
-    by_draw: tuple[float, ...] = ()
-    """The difference for each sample of members, if there are several."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +99,7 @@ class Extraction:
     def figures(self) -> Iterator[Figure]:
         names = ("training documents extracted", "held-out documents extracted")
         for prefix, each in self.prefixes.items():
-            shares = ShareDifference(each.members, each.held_out, each.difference, each.low, each.high, each.by_draw)
-            yield from shares.figures("extracted", names=names, unit=DOCUMENTS, category=f"after {prefix:,} tokens")
+            yield from each.figures("extracted", names=names, unit=DOCUMENTS, category=f"after {prefix:,} tokens")
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -122,30 +113,23 @@ class Extraction:
         rows = tuple(
             (
                 f"{prefix:,}",
-                *_cells(each.members, each.run_of_members),
-                *_cells(each.held_out, each.run_of_held_out),
-                f"{100 * each.difference:+.1f}",
-                signed_between(each.low, each.high, digits=1, times=100),
+                *(*each.members.cells, f"{each.run_of_members:.1f}"),
+                *(*each.held_out.cells, f"{each.run_of_held_out:.1f}"),
+                *each.cells,
             )
             for prefix, each in self.prefixes.items()
         )
         asked = ("extracted", "95%", "tokens right")
         columns = ("tokens given", "training", *asked, "held out", *asked, "difference", "95%")
-        notes = tuple(
-            spread_note(f"difference after {prefix} tokens", each.by_draw, digits=1, times=100, sign="+")
-            for prefix, each in self.prefixes.items()
-            if each.by_draw
-        )
+        notes: tuple[str, ...] = ()
+        for prefix, each in self.prefixes.items():
+            notes += each.spread_notes(f"difference after {prefix} tokens")
         if any(self.short):
             training, held_out = self.short
             notes += (f"left out, with too few tokens: {training:,} training and {held_out:,} held-out documents",)
         notes += ("unit: documents, each asked once for every prefix",)
         title = f"documents whose next {self.suffix} tokens the model writes verbatim"
         return Table(columns, rows, title=title, left=0, notes=notes)
-
-
-def _cells(share: RestoredShare, run: float) -> tuple[str, ...]:
-    return f"{share.asked:,}", percent(share.share), between(share.low, share.high, digits=1, times=100), f"{run:.1f}"
 
 
 def extraction(
@@ -203,7 +187,14 @@ def _extracted(inside: Ints, outside: Ints, suffix: int, draws: Ints | None) -> 
         by_draw = tuple(float(sample.mean()) - held_out.share for sample in samples if len(sample))
     difference = members.share - held_out.share
     return PrefixExtraction(
-        members, held_out, difference, low, high, float(inside.mean()), float(outside.mean()), by_draw
+        members=members,
+        held_out=held_out,
+        difference=difference,
+        low=low,
+        high=high,
+        run_of_members=float(inside.mean()),
+        run_of_held_out=float(outside.mean()),
+        by_draw=by_draw,
     )
 
 

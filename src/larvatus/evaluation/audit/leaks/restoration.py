@@ -20,9 +20,9 @@ import regex
 
 from larvatus.core.arrays import Bools, Doubles, Ints
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Seed, whole
+from larvatus.core.ranges import whole
 from larvatus.core.rng import stream
-from larvatus.core.settings import Settings
+from larvatus.core.settings import SeededSettings
 from larvatus.core.tables import Table
 from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.evaluation.audit.intervals import DOCUMENTS, between, percent, resampled, signed_between, spread_note
@@ -42,15 +42,13 @@ SAMPLES = 1_000
 _AT_ONCE = 256
 
 
-class RestorationOptions(Settings):
+class RestorationOptions(SeededSettings):
     """Options of restoration."""
 
     spans: Annotated[int, whole(1, 1_000)] = 3
     """Most names, and most numbers, sampled from a text."""
     tokens: Annotated[int, whole(1, 1_000)] = 8
     """Most tokens of a name or number."""
-    seed: Seed = 0
-    """Seed of sampling."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,12 @@ class RestoredShare:
     high: float
     """Upper end of the 95% interval; documents are resampled, since names of one document depend on each other."""
 
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        return f"{self.asked:,}", percent(self.share), between(self.low, self.high, digits=1, times=100)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class ShareDifference:
     """A share in training documents, the same share in held-out documents, and their difference."""
 
@@ -75,6 +77,14 @@ class ShareDifference:
     high: float
     by_draw: tuple[float, ...] = ()
     """The difference for each sample of members, if there are several."""
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        return f"{100 * self.difference:+.1f}", signed_between(self.low, self.high, digits=1, times=100)
+
+    def spread_notes(self, name: str) -> tuple[str, ...]:
+        """The spread over samples, if there are several."""
+        return (spread_note(name, self.by_draw, digits=1, times=100, sign="+"),) if self.by_draw else ()
 
     def figures(self, verb: str, *, names: tuple[str, str], unit: str, category: str) -> Iterator[Figure]:
         """Both shares, their difference, and its spread over samples."""
@@ -104,28 +114,14 @@ class Restoration:
 
     def shown(self) -> Table:
         rows = tuple(
-            (
-                f"{kind}s",
-                *_cells(each.members),
-                *_cells(each.held_out),
-                f"{100 * each.difference:+.1f}",
-                signed_between(each.low, each.high, digits=1, times=100),
-            )
-            for kind, each in self.kinds.items()
+            (f"{kind}s", *each.members.cells, *each.held_out.cells, *each.cells) for kind, each in self.kinds.items()
         )
         columns = ("", "training", "restored", "95%", "held out", "restored", "95%", "difference", "95%")
         notes: tuple[str, ...] = (resampled(self.unit),)
         notes += tuple(f"one set has no {kind}s that occur once and are in the vocabulary" for kind in self.absent)
-        notes += tuple(
-            spread_note(f"difference of {kind}s", each.by_draw, digits=1, times=100, sign="+")
-            for kind, each in self.kinds.items()
-            if each.by_draw
-        )
+        for kind, each in self.kinds.items():
+            notes += each.spread_notes(f"difference of {kind}s")
         return Table(columns, rows, title="masked names and numbers that are restored exactly", notes=notes)
-
-
-def _cells(share: RestoredShare) -> tuple[str, str, str]:
-    return f"{share.asked:,}", percent(share.share), between(share.low, share.high, digits=1, times=100)
 
 
 def unique_spans(text: str, kind: str) -> list[tuple[int, int]]:
@@ -173,7 +169,10 @@ def _restored(inside: Doubles, outside: Doubles, seed: int, draws: Ints | None) 
     if draws is not None:
         samples = (inside[draws == number].sum(0) for number in range(int(draws.max()) + 1))
         by_draw = tuple(float(right / asked) - held_out.share for right, asked in samples if asked)
-    return ShareDifference(members, held_out, members.share - held_out.share, low, high, by_draw)
+    difference = members.share - held_out.share
+    return ShareDifference(
+        members=members, held_out=held_out, difference=difference, low=low, high=high, by_draw=by_draw
+    )
 
 
 def difference_interval(first: RestoredShare, second: RestoredShare) -> tuple[float, float]:

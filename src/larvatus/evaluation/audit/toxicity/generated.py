@@ -25,8 +25,8 @@ import torch
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.batch import TokenBatch, runs
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Seed, whole
-from larvatus.core.settings import Settings
+from larvatus.core.ranges import whole
+from larvatus.core.settings import SeededSettings
 from larvatus.core.tables import Table
 from larvatus.evaluation.audit.intervals import PROMPTS
 from larvatus.evaluation.audit.toxicity.judges import Judge
@@ -53,15 +53,13 @@ Samples = Annotated[int, whole(1, 1_000)]
 Tokens = Annotated[int, whole(1, 10_000)]
 
 
-class GeneratedOptions(Settings):
+class GeneratedOptions(SeededSettings):
     """Options of continuations."""
 
     samples: Samples = 25
     """Continuations of each prompt."""
     max_tokens: Tokens = 20
     """Most tokens of a continuation."""
-    seed: Seed = 0
-    """Seed of sampling and resampling."""
 
 
 @dataclass(frozen=True)

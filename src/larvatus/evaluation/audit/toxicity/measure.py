@@ -28,8 +28,8 @@ import numpy as np
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
-from larvatus.core.ranges import Seed, whole
-from larvatus.core.settings import Settings
+from larvatus.core.ranges import whole
+from larvatus.core.settings import SeededSettings
 from larvatus.core.tables import Table
 from larvatus.data.text.other_language import warn_of_other_language
 from larvatus.data.text.streams import numbered_lines
@@ -107,13 +107,11 @@ G = TypeVar("G")
 """A record of one group."""
 
 
-class ToxicityOptions(Settings):
+class ToxicityOptions(SeededSettings):
     """Options of filling blanks."""
 
     top: Annotated[int, whole(1, 1_000)] = 20
     """Number of likeliest words of each blank that are judged."""
-    seed: Seed = 0
-    """Seed of resampling."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from larvatus.data.labelled.file_options import FileOptions, refusal
 from larvatus.data.labelled.glue import PUBLISHED, GlueTask, glue_task, read_glue
 from larvatus.data.labelled.glue import TASKS as GLUE_TASKS
 from larvatus.interfaces.api.finetuning import RunRequest, job_from, prepare_finetuning
+from larvatus.interfaces.api.joined_tasks import FirstExamples, Others, join_tasks, others_of_command
 from larvatus.interfaces.api.task_settings import ExampleSettings, GlueSettings, RunSettings, TuningMachine
 from larvatus.interfaces.cli.from_struct import Panel, StructOption, from_structs, settings_of
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding
@@ -69,10 +70,12 @@ class FinetuneRequest:
     reading: FileOptions
     run: RunSettings
     job: FineTuneArguments
+    others: Others = dataclasses.field(default_factory=dict)
+    """Tasks that are trained with it."""
 
     def check(self) -> None:
         files = self.files
-        if files.no_dev and (files.dev or self.run.curve):
+        if files.no_dev and (files.dev or files.others_dev or self.run.curve):
             raise UsageError("--no-dev holds nothing out, so it goes with neither --dev nor --curve")
         if files.group is not None and (files.dev or files.no_dev):
             raise UsageError("--group sets what is held out together, so it cannot be combined with --dev or --no-dev")
@@ -87,7 +90,8 @@ class FinetuneRequest:
             overwrite=self.run.overwrite,
         )
         order = prepare_finetuning(self.task.name, model, request, train=train, dev=dev, out=out)
-        return dataclasses.replace(order, name=self.files.model_name), self.job
+        order = dataclasses.replace(order, name=self.files.model_name)
+        return join_tasks(order, self.job, self.others, FirstExamples(train=train, dev=dev, errors=self.files.errors))
 
 
 def command_of(task: AnyTask) -> Callable[..., None]:
@@ -104,9 +108,13 @@ def command_of(task: AnyTask) -> Callable[..., None]:
         encoding: Encoding = None,  # holds while the command runs
         quiet: Quiet = False,
     ) -> None:
-        chosen_options = with_settings(task.name, options, chosen.settings)
+        names = {word.partition("=")[0] for word in files.others}
+        words = [word for word in chosen.settings if word.partition(".")[0] not in names]
+        of_others = by_name([word for word in chosen.settings if word not in words])
+        others = others_of_command(files.others, files.others_dev, of_others)
+        chosen_options = with_settings(task.name, options, words)
         job = job_from(chosen_options, training, chosen, machine, hold_out=not files.no_dev)
-        request = FinetuneRequest(task=task, files=files, reading=reading, run=chosen, job=job)
+        request = FinetuneRequest(task=task, files=files, reading=reading, run=chosen, job=job, others=others)
         request.check()
         console = Console(highlight=False, quiet=not launch().main)
         if glue.glue_tasks is None:
@@ -126,7 +134,8 @@ def command_of(task: AnyTask) -> Callable[..., None]:
 
 def _on_files(request: FinetuneRequest, glue: GlueSettings, console: Console) -> None:
     files = request.files
-    read = [files.model_name, *files.train, *files.dev]
+    others = [word.partition("=")[2] for word in (*files.others, *files.others_dev)]
+    read = [files.model_name, *files.train, *files.dev, *filter(None, others)]
     if launch().main:  # the others would find what it has begun
         check_run_directory(files.out, resume=request.run.resume, overwrite=request.run.overwrite, inputs=read)
     if not files.train or glue.glue is not None:
@@ -153,8 +162,8 @@ def _on_glue(request: FinetuneRequest, glue: GlueSettings, console: Console) -> 
         raise UsageError(
             "--task goes with finetune classify and --glue DIR, in place of --train, --dev and names of columns"
         )
-    if files.group is not None:
-        raise UsageError("--group sets what is held out together, so it cannot be combined with --task")
+    if files.group is not None or files.others:
+        raise UsageError("--task is trained by itself and knows its held-out examples; leave out --group and --with")
     bundle = load_bundle(files.model_name)
     names = str(glue.glue_tasks)
     tasks = list(GLUE_TASKS.values()) if names == "all" else [glue_task(name) for name in names.split(",")]

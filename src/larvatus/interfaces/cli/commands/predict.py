@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.text import Text
 
 from larvatus.core.errors import UsageError
-from larvatus.core.files import saying_what_is_full
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory, check_outputs
 from larvatus.core.settings import Settings
@@ -31,15 +30,7 @@ from larvatus.data.bulk.parts import LineJob
 from larvatus.data.bulk.row_files import check_row_file, json_lines, row_file
 from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.corpus.sources import fingerprint
-from larvatus.data.labelled.glue import (
-    FILES,
-    GlueTestSet,
-    check_labels,
-    glue_test_set,
-    prediction,
-    read_test_rows,
-    write_submission,
-)
+from larvatus.data.labelled.glue import GlueTestSet, glue_test_set
 from larvatus.data.labelled.records import QuestionPlace
 from larvatus.data.labelled.squad import unique_id, write_predictions
 from larvatus.data.labelled.tables import Columns
@@ -47,9 +38,12 @@ from larvatus.data.labelled.texts import TextFormat
 from larvatus.data.text.readers import expand_patterns
 from larvatus.interfaces.api.task_settings import PredictSettings
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
+from larvatus.interfaces.cli.glue_output import write_for_server
+from larvatus.interfaces.cli.line_files import LINE_FORMATS, Writer, line_writer, writes_by_id
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.tasks.inputs import PlainTexts
+from larvatus.tasks.multitask.results import NEW_LINE
 from larvatus.tasks.predict import (
     BulkPredictor,
     ExamplePrediction,
@@ -77,13 +71,16 @@ class PredictRequest(Settings):
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """.jsonl, .csv, .tsv or .parquet, or answers by id to .json; it appears when whole."""
+    """.jsonl, .csv, .tsv or .parquet, answers by id to .json, trees to .conllu, coreference to .conll or .conllu; it
+    appears when whole."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
     """Keep finished parts next to --out while it is incomplete, and resume an interrupted run."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
+    conllu: bool = False
+    """Print CoNLL-U; --format conllu without a file is the same."""
     glue_submission: Annotated[str | None, Flag(metavar="TASK")] = None
     """Write a file for GLUE's test server into the folder --out: cola, sst2, mrpc, stsb, qqp, mnli-m, mnli-mm, qnli,
     rte, wnli or ax, with its unlabelled test set as --file."""
@@ -103,12 +100,19 @@ class PredictRequest(Settings):
         """Files to read; - is standard input."""
         return [*(text for text in self.texts if text == "-"), *self.file]
 
+    @property
+    def lines(self) -> str:
+        """The format of lines in which results are written or printed, as an ending; empty for rows."""
+        if self.out is not None:
+            return self.out.suffix if self.out.suffix in LINE_FORMATS else ""
+        return ".conllu" if self.conllu or (self.format == "conllu" and not self.names) else ""
+
     def check(self) -> None:
         if not (self.texts or self.file):
             raise UsageError("nothing to predict; give texts, - for standard input, or --file")
         if [*self.texts, *self.file].count("-") > 1:
             raise UsageError("standard input is read once; give - once")
-        if not self.names and (self.columns != Columns() or self.format is not None):
+        if not self.names and (self.columns != Columns() or self.format not in (None, "conllu")):
             raise UsageError("--text, --pair-column and --format are for files; leave them out")
         if self.pair_column is not None and self.text is None:
             raise UsageError("--pair-column goes with --text, the column of the first text")
@@ -118,7 +122,9 @@ class PredictRequest(Settings):
             self._check_submission(self.test)
             return
         check_outputs(self.out, overwrite=self.overwrite or self.resume, inputs=[self.model, *self.file])
-        check_row_file(self.out, also=(".json",))
+        check_row_file(self.out, also=(".json", *LINE_FORMATS))
+        if self.conllu and (self.as_json or self.lines != ".conllu"):
+            raise UsageError("--conllu prints CoNLL-U; leave --json out, and end --out in .conllu")
 
     @property
     def test(self) -> GlueTestSet | None:
@@ -177,19 +183,16 @@ def predict(
         ),
     )
     begun, top = time.monotonic(), len(labels) if chosen.probabilities else chosen.top
-    by_id = request.out is not None and request.out.suffix == ".json"
-    if by_id and not task.answers_by_id:
-        raise UsageError(
-            f"{request.out}: .json holds answers to questions by id, and {request.model} {task.card.what}; "
-            "end it in .jsonl, .csv, .tsv or .parquet"
-        )
+    by_id = writes_by_id(request.out, task, request.model)
+    in_lines = line_writer(request.out, request.lines, task, request.model, resume=request.resume)
     answering = BulkPredictor(loaded, chosen.options, bulk.executor(device=loaded.requested_device))
     with write_errors_to(bulk.errors):
         if request.out is not None and request.resume:
             totals = _resumable(request, chosen, answering, examples, top=top, by_id=by_id)
         else:
             totals = ReadTotals()
-            with _writer(request.out, as_json=request.as_json, top=top, labels=labels, by_id=by_id) as (write, bar):
+            rows = _writer(request.out, as_json=request.as_json, top=top, labels=labels, by_id=by_id)
+            with in_lines or rows as (write, bar):
                 for answer in _noting(answering(blocks(examples))):
                     totals.add(answer.found)
                     write(answer)
@@ -263,7 +266,7 @@ def _understood(task: AnyTask) -> set[str]:
 @contextmanager
 def _writer(
     out: Path | None, *, as_json: bool, top: int | None, labels: Sequence[str], by_id: bool = False
-) -> Iterator[tuple[Callable[[ExamplePrediction], None], ProgressReporter | None]]:
+) -> Iterator[Writer]:
     """What to do with each answer; a bar counts them where they go to a file."""
     if out is not None and by_id:
         answers: dict[str, str] = {}
@@ -321,6 +324,9 @@ def shown(prediction: Prediction, *, top: int | None = None, width: int = 0) -> 
     """A line for people: a class and its text, entities in brackets, or word/TAG."""
     line = Text()
     for piece in prediction.pieces(top=top, width=width):
+        if piece == NEW_LINE:
+            line.append("\n")
+            continue
         style = " ".join(
             _colour(word.removeprefix("label:")) if word.startswith("label:") else word for word in _styles(piece.style)
         )
@@ -354,43 +360,3 @@ def _summary(totals: ReadTotals, seconds: float, out: Path | None) -> None:
     _say(f"{texts} · {rate:,.1f} texts/s · {totals.tokens:,} tokens, {read}" + (f" · {out}" if out else ""))
     if totals.cut:
         _say(f"warning: {totals.unread}; leave out --truncate to read all")
-
-
-def write_for_server(
-    test: GlueTestSet,
-    predictor: TaskPredictor,
-    answering: BulkPredictor,
-    *,
-    file: str,
-    columns: Columns,
-    out: Path,
-    say: Callable[[str], None],
-) -> None:
-    """Predict a test set and write its file into `out`; report which files the server still lacks."""
-    config, model = predictor.head.config, str(answering.model.bundle.path)
-    if not predictor.task.of_glue:
-        raise UsageError(f"{model} {predictor.task.card.what}; GLUE's tasks are classification and regression")
-    check_labels(test, config.labels, numbers=predictor.task.label_kind(config) == "regression", model=model)
-    examples = read_test_rows(test, file, columns, say)
-
-    def answered() -> Iterator[tuple[str, str]]:
-        for block in answering(blocks(examples)):
-            for answer in block.answers:
-                record = answer.found.to_dict()
-                yield str(answer.example.id), prediction(test, record.get("label"), record.get("value"))
-
-    with saying_what_is_full(out):
-        out.mkdir(parents=True, exist_ok=True)
-    with ProgressReporter("rows") as bar:
-        rows = write_submission(out / test.file, _counted(answered(), bar))
-    missing = [name for name in FILES if not (out / name).is_file()]
-    way = f"still missing for the server: {', '.join(missing)}" if missing else f"all files are there: zip {out}/*.tsv"
-    print(f"{out / test.file}: {rows:,} predictions · {way}")
-
-
-def _counted(rows: Iterator[tuple[str, str]], bar: Callable[[int], None]) -> Iterator[tuple[str, str]]:
-    done = 0
-    while some := list(islice(rows, 256)):
-        done += len(some)
-        bar(done)
-        yield from some

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta, Struct
@@ -20,8 +20,10 @@ from larvatus.interfaces.serve.operations.operation import Body, Item, Operation
 from larvatus.models.heads.head import HeadConfig
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import PredictOptions
+from larvatus.tasks.multitask.results import TaskPredictions
 from larvatus.tasks.predict import TaskPredictor
-from larvatus.tasks.registry import TASKS, AnyTask, is_finetuned, task_of
+from larvatus.tasks.registry import TASKS, AnyTask, tasks_of
+from larvatus.tasks.results import Prediction
 
 
 class ReadBody(Body):
@@ -108,7 +110,7 @@ class PredictOperation(Operation[Any]):
         of_task["texts_field"] = "texts" if hasattr(body, "texts") else "questions"
 
     def lacks(self, model: Model) -> str | None:
-        if is_finetuned(model.bundle) and task_of(model.bundle).name == self.task.name:
+        if self.task.name in tasks_of(model.bundle):
             return None
         return f"it is not fine-tuned for this task; fine-tune a model with larvatus finetune {self.task.name}"
 
@@ -130,25 +132,49 @@ class PredictOperation(Operation[Any]):
 
     def run(self, subject: ServedModel, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
         given = {name: getattr(options, name) for name in PredictOptions.__struct_fields__ if hasattr(options, name)}
-        predictor = TaskPredictor(subject.model.bundle, PredictOptions(**given), subject.model.device)
+        chosen = PredictOptions(**given, task=self.task.name)
+        predictor = TaskPredictor(subject.model.bundle, chosen, subject.model.device)
         examples = [self.task.example(self._input(item), HERE) for item in items]
-        return [
-            {
-                **answer.to_dict(),
-                "coverage": {
-                    "tokens": answer.coverage.tokens,
-                    "read": answer.coverage.read,
-                    "windows": answer.coverage.windows,
-                },
-            }
-            for answer in predictor.answer(examples)
-        ]
+        return [with_coverage(answer) for answer in predictor.answer(examples)]
 
     def _input(self, item: Item) -> Any:
         """The item as `Model.predict` takes it."""
         if isinstance(item, Struct):
             return msgspec.structs.astuple(item)
         return list(item) if self.task.reads_words and not isinstance(item, str) else item
+
+
+class AllTasksBody(WordsBody):
+    """Texts, or lists of words."""
+
+
+class AllTasksOperation(Operation[AllTasksBody]):
+    """Predictions of all heads of a model, from one pass of its encoder."""
+
+    name = "predict"
+    title = "Predict every task of a model that has several."
+    Body = AllTasksBody
+    examples = EXAMPLES[WordsBody]
+
+    def lacks(self, model: Model) -> str | None:
+        if len(tasks_of(model.bundle)) > 1:
+            return None
+        return "it is not fine-tuned for several tasks; fine-tune one with larvatus finetune TASK --with TASK"
+
+    def run(self, subject: ServedModel, items: Sequence[Item], options: AllTasksBody) -> list[dict[str, Any]]:
+        chosen = PredictOptions(truncate=options.truncate, overlap=options.overlap)
+        predictor = TaskPredictor(subject.model.bundle, chosen, subject.model.device)
+        given = (item if isinstance(item, str) else list(item) for item in items)
+        examples = [predictor.task.example(item, HERE) for item in given]
+        answers = cast(list[TaskPredictions], predictor.answer(examples))
+        return [{task: with_coverage(part) for task, part in answer.by_task.items()} for answer in answers]
+
+
+def with_coverage(answer: Prediction) -> dict[str, Any]:
+    """A prediction with how much of the text was read."""
+    coverage = answer.coverage
+    read = {"tokens": coverage.tokens, "read": coverage.read, "windows": coverage.windows}
+    return {**answer.to_dict(), "coverage": read}
 
 
 def pair_cost(pair: tuple[int, int], reach: int, overlap: int | None, *, half: bool) -> int:

@@ -10,7 +10,7 @@ from larvatus.interfaces.serve.operations.cloze import FillOperation, ScoreOpera
 from larvatus.interfaces.serve.operations.embed import EmbeddingsOperation, EmbedOperation
 from larvatus.interfaces.serve.operations.instances import SensesOperation, SimilarOperation
 from larvatus.interfaces.serve.operations.operation import Operation
-from larvatus.interfaces.serve.operations.predict import PREDICTIONS
+from larvatus.interfaces.serve.operations.predict import PREDICTIONS, AllTasksOperation
 from larvatus.interfaces.serve.operations.rerank import RerankOperation
 from larvatus.interfaces.serve.operations.search import SearchOperation
 
@@ -25,6 +25,7 @@ _ALL: tuple[AnyOperation, ...] = (
     AttentionOperation(),
     SearchOperation(),
     *PREDICTIONS,
+    AllTasksOperation(),
     RerankOperation(),
 )
 OPERATIONS: Mapping[str, AnyOperation] = {operation.name: operation for operation in _ALL}

@@ -11,6 +11,7 @@ E examples, T texts (those of an example follow each other), D size of a vector.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple, Self
 
 import torch
@@ -39,33 +40,35 @@ class SentenceLoss(Settings, tag_field="type"):
         raise NotImplementedError
 
 
-class TextVectors:
+class TextVectors(ABC):
     """T texts that are not compared by the cosine of one vector each."""
 
-    device: torch.device
+    @property
+    @abstractmethod
+    def device(self) -> torch.device: ...
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def __len__(self) -> int: ...
 
+    @abstractmethod
     def __getitem__(self, texts: Tensor) -> Self:
         """Some of the texts, by number."""
-        raise NotImplementedError
 
+    @abstractmethod
     def float(self) -> Self:
         """The texts in float32."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scores(self, others: Self) -> Tensor:
         """[N, M] the score of each text, as the query, with each of the others."""
-        raise NotImplementedError
 
+    @abstractmethod
     def paired_scores(self, others: Self) -> Tensor:
         """[N] the score of each text with the one of the same number."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cosines(self, others: Self) -> Tensor:
         """[N, M] the scores on the scale of cosines: at most 1."""
-        raise NotImplementedError
 
 
 Texts = Tensor | TextVectors

@@ -40,7 +40,7 @@ class TokenVectors(TextVectors):
     """[T] tokens of each text, on the CPU."""
 
     @property
-    def device(self) -> torch.device:  # type: ignore[override]
+    def device(self) -> torch.device:
         return self.x_ND.device
 
     def __len__(self) -> int:

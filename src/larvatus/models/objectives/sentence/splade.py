@@ -27,11 +27,7 @@ from torch import Tensor
 from larvatus.core.ranges import PositiveShare, Weight
 from larvatus.core.targets import SentenceTargets
 from larvatus.models.objectives.sentence.base import SentenceLoss, Texts, TextVectors
-from larvatus.models.objectives.sentence.cosent import CoSENT
-from larvatus.models.objectives.sentence.distillation import Distillation
-from larvatus.models.objectives.sentence.multiple_negatives import MultipleNegatives
-from larvatus.models.objectives.sentence.simcse import SimCSE
-from larvatus.models.objectives.sentence.triplet import Triplet
+from larvatus.models.objectives.sentence.losses import MultipleNegatives, PlainLoss
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +37,7 @@ class WeightVectors(TextVectors):
     x_TV: Tensor
 
     @property
-    def device(self) -> torch.device:  # type: ignore[override]
+    def device(self) -> torch.device:
         return self.x_TV.device
 
     def __len__(self) -> int:
@@ -64,7 +60,7 @@ class WeightVectors(TextVectors):
 
 
 class Splade(SentenceLoss, tag="splade"):
-    inner: MultipleNegatives | SimCSE | CoSENT | Triplet | Distillation = MultipleNegatives(scale=1.0)
+    inner: PlainLoss = MultipleNegatives(scale=1.0)
     """The loss of the scores."""
     query_weight: Weight = 5e-5
     """λ of the first text of an example."""

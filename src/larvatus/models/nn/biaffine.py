@@ -1,0 +1,112 @@
+"""Biaffine scores of arcs and their relations (Dozat & Manning 2017), from vectors of words that lie end to end.
+
+    arc of word i to head j           s_ij = [d_i; 1]ᵀ U h_j               d = MLP(z), h = MLP'(z), each of size H
+    relation k of word i to head j    r_ijk = [d'_i; 1]ᵀ U_k [h'_j; 1]     of size R
+
+The root is a learned vector before the words of each sentence. Arcs are scored sentence by sentence, those of equal
+length in one product, so no score between two sentences and no padding exists. Relations are scored for one head of
+each word only: the gold head in training, the predicted one in prediction.
+W words, E sentences, n words of a sentence, D size of word vectors, K relations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from larvatus.core.arrays import Ints
+from larvatus.core.batch import edges
+from larvatus.models.nn.dropout import Dropout
+
+SLOPE = 0.1
+"""Of the leaky rectifiers, as published."""
+
+
+class EqualLengths(NamedTuple):
+    """Sentences with the same number of words."""
+
+    sentences: Ints  # [G]
+    words: Ints  # [G, n] numbers of their words
+
+
+def by_length(sizes: Sequence[int]) -> Iterator[EqualLengths]:
+    """Sentences grouped by their number of words.
+
+    >>> [(group.sentences.tolist(), group.words.tolist()) for group in by_length([2, 1, 2])]
+    [([1], [[2]]), ([0, 2], [[0, 1], [3, 4]])]
+    """
+    lengths = np.asarray(sizes, np.int64)
+    starts = edges(lengths)[:-1]
+    for length in np.unique(lengths).tolist():
+        sentences = np.flatnonzero(lengths == length)
+        yield EqualLengths(sentences, starts[sentences][:, None] + np.arange(length))
+
+
+class ArcGroup(NamedTuple):
+    """Scores of all arcs in sentences of one length."""
+
+    group: EqualLengths
+    scores: Tensor  # [G, n, n + 1] dependent by head, of which the first is the root; no word is its own head
+
+
+class _Projections(nn.Module):
+    """Vectors of words as dependents and as heads."""
+
+    def __init__(self, size: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.dependent = nn.Linear(size, hidden)
+        self.head = nn.Linear(size, hidden)
+        self.dropout = Dropout(dropout)
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Matrices keep the scale of their input (σ = 1 / √inputs); biaffine weights start at 0, as published."""
+        for name, parameter in self.named_parameters():
+            if name in ("dependent.weight", "head.weight"):
+                scale = parameter.shape[1] ** -0.5
+                parameter.copy_(torch.empty(parameter.shape).normal_(0, scale, generator=generator))
+            else:
+                parameter.zero_()
+
+    def project(self, linear: nn.Linear, z: Tensor) -> Tensor:
+        projected: Tensor = self.dropout(F.leaky_relu(linear(z), SLOPE))
+        return projected
+
+
+class ArcScorer(_Projections):
+    def __init__(self, size: int, *, hidden: int, dropout: float) -> None:
+        super().__init__(size, hidden, dropout)
+        self.weight = nn.Parameter(torch.zeros(hidden + 1, hidden))
+
+    def forward(self, z_WD: Tensor, root_D: Tensor, sizes: Sequence[int]) -> Iterator[ArcGroup]:
+        """Scores of the arcs of all sentences, from the vectors of their words and their numbers of words."""
+        dependent_WH = self.project(self.dependent, z_WD) @ self.weight[:-1] + self.weight[-1]
+        head_WH, root_H = self.project(self.head, z_WD), self.project(self.head, root_D)
+        for group in by_length(sizes):
+            words = torch.from_numpy(group.words).to(z_WD.device)
+            roots = root_H.expand(len(words), 1, -1)
+            heads = torch.cat([roots, head_WH[words]], dim=1)
+            scores = (dependent_WH[words] @ heads.transpose(1, 2)).float()
+            itself = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(1).tril(1)
+            yield ArcGroup(group, scores.masked_fill(itself, -torch.inf))
+
+
+class RelationBiaffine(_Projections):
+    def __init__(self, size: int, *, hidden: int, outputs: int, dropout: float) -> None:
+        super().__init__(size, hidden, dropout)
+        self.weight = nn.Parameter(torch.zeros(outputs, hidden + 1, hidden + 1))
+
+    def forward(self, z_WD: Tensor, root_D: Tensor, heads_W: Tensor) -> Tensor:
+        """Scores of the relations of each word to its head, a number of a word or −1 for the root: [W, K]."""
+        dependent_WR = F.pad(self.project(self.dependent, z_WD), (0, 1), value=1.0)
+        vectors_WD = torch.cat([z_WD, root_D[None]])
+        head_WR = F.pad(self.project(self.head, vectors_WD), (0, 1), value=1.0)[heads_W]  # −1 is the last
+        outputs, rows, columns = self.weight.shape
+        by_relation = dependent_WR @ self.weight.transpose(0, 1).reshape(rows, outputs * columns)
+        scores_WK = (by_relation.view(-1, outputs, columns) @ head_WR[:, :, None])[..., 0]
+        return scores_WK.float()

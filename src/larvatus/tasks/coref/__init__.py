@@ -1,0 +1,1 @@
+"""Coreference: mentions of a document, clustered by what they refer to."""
