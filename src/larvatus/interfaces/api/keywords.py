@@ -467,7 +467,6 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     similarity_weight: float
     decoder: Literal["crf", "viterbi", "spans"]
     one_by_one: bool
-    language: str
     singletons: bool | None
     mentions: float
     antecedents: int

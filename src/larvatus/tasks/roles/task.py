@@ -196,7 +196,7 @@ class RolesTask(Task[FramedSentence, TextFrames, RolesOptions]):
             place = mine.stop
         return answers
 
-    def lines(self, ending: str, example: LabelledExample, prediction: TextFrames) -> Iterable[str]:
+    def lines(self, ending: str, example: LabelledExample, prediction: TextFrames, *, number: int = 1) -> Iterable[str]:
         """A prediction in columns of CoNLL-2005, for files that end in .props."""
         return prediction.props().split("\n")
 
