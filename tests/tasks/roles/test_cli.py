@@ -56,6 +56,9 @@ def test_roles_are_learned_shown_and_scored(larvatus: Call, labeller: Path, tmp_
     rows = tmp_path / "rows.csv"
     assert larvatus("predict", labeller, "ann pushed red dog .", "--out", rows)[0] == 0
     assert rows.read_text().splitlines()[2].split(",")[1:6] == ["pushed", "push.01", "4", "red dog", "ARG1"]
+    columns = tmp_path / "answers.props"
+    assert larvatus("predict", labeller, "ann pushed red dog .", "bob saw ann", "--out", columns)[0] == 0
+    assert [len(each.frames or ()) for each in read_frames(columns)] == [1, 1]
     data = write(tmp_path / "dev.jsonl", made_frames().examples[:9])
     code, out, err = larvatus("evaluate", labeller, "--data", data, "--samples", 20)
     assert (code, err) == (0, "")

@@ -189,6 +189,7 @@ class FrameValidation:
             windows=self.windows,
             given=gold_predicates(examples),
             features=self.features,
+            scores=False,
         )
         values = FrameScores.of(examples, labelled.frames).values()
         return Scores(metric=self.metric, values=values, validation_loss=self._loss(model, scoring))
@@ -275,6 +276,7 @@ def evaluate_frames(bundle: Bundle, data: Dataset[FramedSentence], options: Eval
         scoring=options.scoring,
         windows=options.windows(bundle),
         given=gold_predicates(data.examples),
+        scores=False,
     )
     known = frozenset(map(lemma_of, config.rolesets))
     scores = FrameScores.of(data.examples, labelled.frames, known)

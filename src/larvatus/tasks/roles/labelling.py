@@ -87,16 +87,18 @@ def label_frames(
     windows: WindowOptions,
     given: Sequence[Sequence[int]] | None = None,
     features: Features | None = None,
+    scores: bool = True,
 ) -> LabelledSentences:
     """The predicates that the model finds, and those that are given, each with its sense and arguments.
 
-    `features` are outputs of a frozen encoder for these sentences, which is then not run.
+    `features` are outputs of a frozen encoder for these sentences, which is then not run. Without `scores`, those of
+    arguments by a CRF are NaN, which takes half the time.
     """
     read, head = encode_sentences(tokenizer, sentences, windows), roles_head(model)
     predicates: list[tuple[int, ...]] = [()] * len(sentences)
     frames: list[tuple[LabelledFrame, ...]] = [()] * len(sentences)
     sure: list[Floats] = [np.empty(0, np.float32)] * len(sentences)
-    labeller = FrameLabeller.of(head, sentences, sure)
+    labeller = FrameLabeller.of(head, sentences, sure, scores=scores)
     for batch in word_batches(model, read, scoring, features):
         for sentence, p_W in batch.predicate_probabilities(head):
             wanted = set(np.flatnonzero(p_W >= EVEN).tolist())
@@ -152,6 +154,10 @@ def word_batches(
         yield WordBatch(chosen, read.readings[chosen], read.counts(chosen)[1], h_WD.float())
 
 
+Arguments = list[tuple[str, int, int, float]]
+"""Role, first and last word, counted from the first near the predicate, and score."""
+
+
 @dataclass(frozen=True, eq=False)
 class FrameLabeller:
     """Gives predicates their senses and arguments."""
@@ -162,12 +168,16 @@ class FrameLabeller:
     sure: Sequence[Floats]
     """[W] probability of each word of each sentence to be a predicate."""
     allowed: AllowedTransitions
+    scores: bool
+    """Whether to compute the marginals of a CRF."""
 
     @classmethod
-    def of(cls, head: Roles, sentences: Sequence[Sequence[str]], sure: Sequence[Floats]) -> FrameLabeller:
+    def of(
+        cls, head: Roles, sentences: Sequence[Sequence[str]], sure: Sequence[Floats], *, scores: bool
+    ) -> FrameLabeller:
         config = head.config
         allowed = AllowedTransitions.of(legal_transitions(config.tags, "BIO"))
-        return cls(head, Lexicon.of(config), sentences, sure, allowed)
+        return cls(head, Lexicon.of(config), sentences, sure, allowed, scores)
 
     @torch.inference_mode()
     def label(
@@ -223,48 +233,41 @@ class FrameLabeller:
             for form, known, number, share in answers
         ]
 
-    def _arguments(self, h_WD: Tensor, index: FrameIndex) -> list[list[tuple[str, int, int, float]]]:
-        """Role, first and last word (counted from the first near the predicate) and score of its arguments."""
+    def _arguments(self, h_WD: Tensor, index: FrameIndex) -> list[Arguments]:
+        """The arguments of each predicate."""
         u_RH = self.head.argument_rows(h_WD, index)
         place_F = (index.predicates - index.first).cpu()
         if self.head.scorer is None:
             scores = self.head.tag_scores(u_RH).float().cpu()
-            return tagged_arguments(self.head, self.allowed, scores, index.lengths.cpu(), place_F)
+            return self._tagged(scores, index.lengths.cpu(), place_F)
         spans = SpanIndex.of(index.lengths, longest=self.head.config.longest)
         scores = self.head.scorer(u_RH, spans).float().cpu()
         bounds = spans.first_M.cpu().numpy(), spans.last_M.cpu().numpy()
         return scored_arguments(self.head.config, scores.numpy(), bounds, index.lengths.cpu().numpy(), place_F.numpy())
 
-
-Arguments = list[tuple[str, int, int, float]]
-
-
-def tagged_arguments(
-    head: Roles, allowed: AllowedTransitions, scores_RK: Tensor, lengths_F: Tensor, place_F: Tensor
-) -> list[Arguments]:
-    """Arguments by the best legal tags, in which the predicate's own word is in V."""
-    config = head.config
-    rows = place_F + lengths_F.cumsum(0) - lengths_F
-    verbs = [n for n, tag in enumerate(config.tags) if tag[2:] in (VERB, CONTINUED + VERB)]
-    if verbs:
-        others = torch.ones(len(config.tags), dtype=torch.bool)
-        others[verbs] = False
-        scores_RK = scores_RK.index_put((rows,), scores_RK[rows] + others * FORBIDDEN)
-    if head.crf is not None:
-        tags = head.crf.viterbi(scores_RK, lengths_F, allowed=allowed)
-        p_RK = head.crf.marginals(scores_RK, lengths_F, allowed=allowed)
-    else:
-        tags = constrained_viterbi(scores_RK, lengths_F, allowed)
-        p_RK = torch.softmax(scores_RK, -1)
-    sure = p_RK.gather(1, tags[:, None]).squeeze(1).tolist()
-    names = [config.tags[tag] for tag in tags.tolist()]
-    return [
-        [
-            (label, first, end - 1, min(sure[low + first : low + end]))
-            for first, end, label in read_leniently(names[low:high], "BIO")
+    def _tagged(self, scores_RK: Tensor, lengths_F: Tensor, place_F: Tensor) -> list[Arguments]:
+        """Arguments by the best legal tags, in which the predicate's own word is in V."""
+        crf, names = self.head.crf, self.head.config.tags
+        rows = place_F + lengths_F.cumsum(0) - lengths_F
+        others = torch.tensor([tag[2:] not in (VERB, CONTINUED + VERB) for tag in names])
+        if not others.all():
+            scores_RK = scores_RK.index_put((rows,), scores_RK[rows] + others * FORBIDDEN)
+        if crf is None:
+            tags = constrained_viterbi(scores_RK, lengths_F, self.allowed)
+            p_RK = torch.softmax(scores_RK, -1)
+        else:
+            tags = crf.viterbi(scores_RK, lengths_F, allowed=self.allowed)
+            nothing = torch.full_like(scores_RK, torch.nan)
+            p_RK = crf.marginals(scores_RK, lengths_F, allowed=self.allowed) if self.scores else nothing
+        sure = p_RK.gather(1, tags[:, None]).squeeze(1).tolist()
+        written = [names[tag] for tag in tags.tolist()]
+        return [
+            [
+                (label, first, end - 1, min(sure[low + first : low + end]))
+                for first, end, label in read_leniently(written[low:high], "BIO")
+            ]
+            for low, high in pairwise(edges(lengths_F.numpy()).tolist())
         ]
-        for low, high in pairwise(edges(lengths_F.numpy()).tolist())
-    ]
 
 
 def scored_arguments(

@@ -110,7 +110,13 @@ class RolesTask(Task[FramedSentence, TextFrames, RolesOptions]):
     title = "Label semantic roles: predicates, their senses and arguments (PropBank)."
     Options, Head = RolesOptions, RolesConfig
     defaults = Defaults(1e-4, 5.0, 4_000)
-    card = CardTerms("labels semantic roles: predicates, their rolesets and arguments", "token-classification", None)
+    card = CardTerms(
+        "labels semantic roles",
+        "token-classification",
+        None,
+        '"Ann tried to sell her car yesterday."',
+        '"Ann tried to sell her car yesterday."',
+    )
     reads_words = True
     as_tuples = (("words", "frames"),)
     line_formats = frozenset({".props"})

@@ -71,8 +71,8 @@ class PredictRequest(Settings):
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """.jsonl, .csv, .tsv or .parquet, answers by id to .json, trees to .conllu, coreference to .conll or .conllu; it
-    appears when whole."""
+    """.jsonl, .csv, .tsv or .parquet, answers by id to .json, trees to .conllu, coreference to .conll or .conllu, roles
+    to .props; it appears when whole."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
