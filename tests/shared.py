@@ -8,13 +8,15 @@ import gc
 import importlib
 import itertools
 import os
+import subprocess
+import types
 import warnings
 
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
-from larvatus.data.corpus import build_corpus
+from larvatus.data.corpus import build_corpus, processes
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
 from larvatus.models.recipes import read_recipe
@@ -34,6 +36,8 @@ EXAMPLES = float(os.environ.get("LARVATUS_EXAMPLES", "0.2"))
 """The share of its examples that hypothesis tries; `make proof` has it try them all."""
 torch.set_num_threads(1)
 warm.wait_for_no_disk()
+if "LARVATUS_DEFENCE_OUT" not in os.environ:  # else each worker that reads a corpus imports for 0.7 s
+    processes.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": warm.Popen})
 
 
 def pytest_collection(session):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import array
 import atexit
 import ctypes
+import fcntl
 import gc
 import inspect
 import json
@@ -51,7 +52,8 @@ COLLECTED = 20_000, 10, 10
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 SERVE = "serve"
 """Kind of request for which a server forks another one, whose socket is the standard input."""
-LONGEST = 1_000_000
+LONGEST, MOST_KEPT, ABOVE = 1_000_000, 4, 500
+"""Bytes of a message; descriptors that a process may keep; the number above which they are meanwhile."""
 
 
 class Server:
@@ -88,7 +90,7 @@ class Server:
         """A process that serves at this end; that with larvatus is forked from that with the libraries."""
         folder = Path(__file__).parents[1]
         if self._preload == "larvatus":
-            job = {"kind": SERVE, "folder": str(folder), "environment": {**os.environ}, "session": False}
+            job = {"kind": SERVE, "folder": str(folder), "environment": {**os.environ}}
             with open(os.devnull, "r+b") as nothing:
                 return BarePopen.server.start(job, [theirs.fileno(), nothing.fileno(), 2])
         command = [sys.executable, str(Path(__file__)), str(theirs.fileno()), self._preload]
@@ -138,8 +140,9 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         words = [os.fsdecode(word) for word in asked["args"]] if not isinstance(asked["args"], (str, bytes)) else []
         how = _how(words)
         environment = {**(os.environ if asked["env"] is None else asked["env"])}
-        plain = asked["preexec_fn"] or asked["pass_fds"] or asked["shell"] or asked["executable"]
-        if how is None or plain or not self.server.can_start(environment):
+        kept, group = [*asked["pass_fds"]], asked["process_group"]
+        plain = asked["preexec_fn"] or asked["shell"] or asked["executable"] or len(kept) > MOST_KEPT
+        if how is None or plain or group > 0 or not self.server.can_start(environment):
             super()._execute_child(*arguments)  # type: ignore[misc]
             return
         job = {
@@ -147,9 +150,11 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
             "folder": os.fsdecode(asked["cwd"] or os.getcwd()),
             "environment": environment,
             "session": asked["start_new_session"],
+            "group": group == 0,
+            "kept": kept,
         }
         given = [asked["p2cread"], asked["c2pwrite"], asked["errwrite"]]
-        self.pid = self.server.start(job, [number if own == -1 else own for number, own in enumerate(given)])
+        self.pid = self.server.start(job, [*(number if own == -1 else own for number, own in enumerate(given)), *kept])
         self._child_created = True
         pipes = [asked[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -204,7 +209,7 @@ def serve(connection: socket.socket, preload: str) -> dict[str, Any] | None:
     loaded = False
     while True:
         fresh = array.array("i")
-        message, given, _, _ = connection.recvmsg(LONGEST, socket.CMSG_LEN(3 * fresh.itemsize))
+        message, given, _, _ = connection.recvmsg(LONGEST, socket.CMSG_LEN((3 + MOST_KEPT) * fresh.itemsize))
         if not message:
             return None
         for _, _, data in given:
@@ -214,7 +219,7 @@ def serve(connection: socket.socket, preload: str) -> dict[str, Any] | None:
                 _load(preload)
                 loaded = True
             job = json.loads(message)
-            pid = _fork_twice(connection, list(fresh), session=job["session"])
+            pid = _fork_twice(connection, list(fresh), job)
         except Exception as fault:
             for handle in fresh:
                 os.close(handle)  # else whoever reads the other end waits for ever
@@ -264,20 +269,25 @@ def wait_for_no_disk() -> None:
     os.fsync = fsync
 
 
-def _fork_twice(connection: socket.socket, handles: list[int], *, session: bool) -> int:
+def _fork_twice(connection: socket.socket, handles: list[int], job: dict[str, Any]) -> int:
     """The grandchild's id; 0 in the grandchild."""
     reading, writing = os.pipe()
     between = os.fork()
     if between == 0:
         if os.fork():
             os._exit(0)
-        if session:
+        if job.get("session"):
             os.setsid()
+        elif job.get("group"):
+            os.setpgid(0, 0)
         os.write(writing, str(os.getpid()).encode())
         os.close(reading)
         os.close(writing)
         connection.close()
-        for number, handle in enumerate(handles):
+        above = [fcntl.fcntl(handle, fcntl.F_DUPFD, ABOVE) for handle in handles]  # of none of the numbers they get
+        for handle in handles:
+            os.close(handle)
+        for number, handle in zip((0, 1, 2, *job.get("kept", ())), above, strict=True):
             os.dup2(handle, number)
             os.close(handle)
         return 0
