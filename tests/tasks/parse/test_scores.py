@@ -29,7 +29,7 @@ OFFICIAL = {
     "las": (136, 204, 204),
     "clas": (67, 122, 90),
 }
-"""Of the damaged trees: right, in the answer, in the gold trees."""
+"""Words of the damaged trees: right, in the answer, in the gold trees."""
 
 
 def chain(segments: list[str]) -> list[ParsedSentence]:

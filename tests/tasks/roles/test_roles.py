@@ -17,7 +17,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.records import Dataset, Place, TaggedExample, TextExample
 from larvatus.data.labelled.tables import Columns
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.heads.roles import FrameTargets, Roles, RolesConfig, gold_spans
+from larvatus.models.heads.roles import FrameTargets, RolesConfig, SemanticRoles, gold_spans
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.nn.span_scorer import SpanIndex
@@ -29,7 +29,7 @@ from larvatus.tasks.registry import TASKS
 from larvatus.tasks.roles.encode import encode_frames, encode_sentences
 from larvatus.tasks.roles.examples import VERB, Frame, FramedSentence, RoleSpan
 from larvatus.tasks.roles.labelling import label_frames, scored_arguments
-from larvatus.tasks.roles.lexicon import Lexicon
+from larvatus.tasks.roles.lexicon import PredicateLexicon
 from larvatus.tasks.roles.task import RolesOptions, roles_config
 from larvatus.tasks.scoring import ScoringOptions, features_of, head_of, loss_of
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
@@ -66,12 +66,12 @@ def new_model(bundle: Bundle, config: RolesConfig) -> Network:
 
 
 @torch.no_grad()
-def naive_loss(head: Roles, h_WD: torch.Tensor, sentences: list[FramedSentence], rows: list[int]) -> float:
+def naive_loss(head: SemanticRoles, h_WD: torch.Tensor, sentences: list[FramedSentence], rows: list[int]) -> float:
     """Predicates, senses and tags one by one, in float64; `rows` is the first word of each sentence."""
     config, total = head.config, 0.0
     pairs, classifier = head.pairs, head.classifier
     assert classifier is not None
-    tags, lexicon = list(config.tags), Lexicon.of(config)
+    tags, lexicon = list(config.tags), PredicateLexicon.of(config)
     for sentence, begin in zip(sentences, rows, strict=True):
         predicates = {frame.predicate for frame in sentence.frames or ()}
         for word in range(len(sentence.words)):
@@ -322,7 +322,7 @@ def test_a_form_has_the_rolesets_of_its_lemmas():
         rolesets=("carry.01", "carry.02", "find.01", "found.01", "try.01"),
         forms={"carried": ("carry",), "tries": ("try",), "found": ("find", "found"), "talked": ("talk",)},
     )
-    lexicon = Lexicon.of(config)
+    lexicon = PredicateLexicon.of(config)
     assert lexicon.candidates("CARRIED") == (0, 1)
     assert lexicon.candidates("found") == (2, 3)
     assert lexicon.candidates("carries") == (0, 1)

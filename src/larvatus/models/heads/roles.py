@@ -158,8 +158,8 @@ class RolesConfig(HeadConfig, path="roles: ", tag="roles"):
         """BIO tags of the roles."""
         return ("O", *(f"{letter}-{role}" for role in self.labels for letter in "BI"))
 
-    def build(self, model: EncoderConfig, vocabulary: int) -> Roles:
-        return Roles(self, model)
+    def build(self, model: EncoderConfig, vocabulary: int) -> SemanticRoles:
+        return SemanticRoles(self, model)
 
     def describe(self) -> str:
         how = {"crf": "BIO with a CRF", "viterbi": "BIO", "spans": f"spans up to {self.longest} words"}[self.decoder]
@@ -197,7 +197,7 @@ class FrameRows(nn.Module):
         return F.gelu(sum_w + sum_f + near + product_w * product_f)
 
 
-class Roles(Head):
+class SemanticRoles(Head):
     config: RolesConfig
 
     def __init__(self, config: RolesConfig, model: EncoderConfig) -> None:

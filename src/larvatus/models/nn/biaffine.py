@@ -24,7 +24,7 @@ from larvatus.core.batch import edges
 from larvatus.models.nn.dropout import Dropout
 
 SLOPE = 0.1
-"""Of the leaky rectifiers, as published."""
+"""Slope of the leaky rectifiers below 0, as published."""
 
 
 class EqualLengths(NamedTuple):

@@ -126,7 +126,7 @@ def read_as(tokens: Sequence[WordToken]) -> tuple[str, tuple[tuple[int, int], ..
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedSentences:
+class EncodedTrees:
     """Sentences in sequences; those of one sentence are adjacent."""
 
     sequences: Sequences
@@ -141,9 +141,7 @@ class EncodedSentences:
         return dataclasses.replace(batch, groups=self.sequences.parts[sentences])
 
 
-def encode_sentences(
-    tokenizer: Tokenizer, sentences: Sequence[SentenceInput], windows: WindowOptions
-) -> EncodedSentences:
+def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[SentenceInput], windows: WindowOptions) -> EncodedTrees:
     """Sentences as the model reads them; one that is longer than a window is read in several."""
     if windows.truncate:
         raise UsageError("a tree needs the whole sentence, so nothing is cut; leave --truncate out")
@@ -159,14 +157,14 @@ def encode_sentences(
     aligned = align_examples(tokenizer, examples, spacing="apart")
     sequences = word_sequences(tokenizer, aligned, limit=windows.limit, overlap=windows.overlap)
     assert sequences.words is not None
-    return EncodedSentences(sequences, np.array(sentence_sizes(sequences.words.counts, sequences.parts), np.int64))
+    return EncodedTrees(sequences, np.array(sentence_sizes(sequences.words.counts, sequences.parts), np.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledTrees:
     """Gold trees as training examples."""
 
-    encoded: EncodedSentences
+    encoded: EncodedTrees
     gold: tuple[Ints, ...]  # heads, relations, parts of speech, features and scripts of all words, [W] each
     unknown: UnknownLabels = field(default_factory=UnknownLabels)
     """Relations that the model does not know."""

@@ -24,7 +24,7 @@ from larvatus.models.heads.parsing import Parsing, ParsingConfig, WordTrees
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.encoding.sequences import run_indices
-from larvatus.tasks.parse.encode import EncodedSentences, LabelledTrees, SentenceInput, starts_of
+from larvatus.tasks.parse.encode import EncodedTrees, LabelledTrees, SentenceInput, starts_of
 from larvatus.tasks.parse.lemmas import apply_script
 from larvatus.tasks.parse.results import ParsedSentence, ParsedWord, split_feats
 from larvatus.tasks.parse.spanning_tree import best_tree
@@ -72,7 +72,7 @@ class PredictedTrees:
 
 @torch.inference_mode()
 def predict_trees(
-    model: Network, encoded: EncodedSentences, scoring: ScoringOptions, gold: LabelledTrees | None = None
+    model: Network, encoded: EncodedTrees, scoring: ScoringOptions, gold: LabelledTrees | None = None
 ) -> PredictedTrees:
     """The trees of all sentences; with gold trees of the same sentences, their loss too."""
     head = parser_of(model)

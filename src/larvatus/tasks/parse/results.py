@@ -44,7 +44,7 @@ class ParsedWord:
     end: int
     """Characters [start, end) of the text. Words of a token that they do not spell have those of the token."""
     probability: float
-    """That of its head among all words of the sentence, not calibrated."""
+    """Probability of the head among all words of the sentence, not calibrated."""
 
     def __str__(self) -> str:
         return f"{self.text} ←{self.relation} {self.head}" if self.head else f"{self.text} (root)"

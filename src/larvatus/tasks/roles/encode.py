@@ -28,7 +28,7 @@ from larvatus.models.heads.roles import FrameIndex, FrameTargets, RolesConfig
 from larvatus.tasks.encoding.sequences import Sequences, run_indices, word_sequences
 from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.roles.examples import Frame, FramedSentence
-from larvatus.tasks.roles.lexicon import Lexicon
+from larvatus.tasks.roles.lexicon import PredicateLexicon
 
 MARK = "*"
 """Read before and after a predicate."""
@@ -148,7 +148,7 @@ class EncodedFrames:
     read: ReadSentences
     sentences: tuple[FramedSentence, ...]
     targets: FrameTargets[Ints]
-    """Of all sentences."""
+    """Frames of all sentences."""
     lost: tuple[int, int]
     """Arguments that are not trained on, and all: beyond the reach of their predicate, or longer than spans may be."""
     unread: int
@@ -203,7 +203,7 @@ def encode_frames(
         read = encode_sentences(tokenizer, words, windows, marks=predicates)
     spots = frame_spots(predicates, size, reach=config.reach, marked=config.one_by_one)
     sequences, all_words = read.counts(np.arange(len(examples)))
-    lexicon = Lexicon.of(config)
+    lexicon = PredicateLexicon.of(config)
     numbers = {roleset: number for number, roleset in enumerate(config.rolesets)}
     candidates, senses, tags = list[list[int]](), list[int](), list[list[int]]()
     ids = {tag: number for number, tag in enumerate(config.tags)}
@@ -241,7 +241,7 @@ def encode_frames(
     return EncodedFrames(read, tuple(examples), targets, (lost, total), unread)
 
 
-def _choices(form: str, frame: Frame, lexicon: Lexicon, numbers: dict[str, int]) -> tuple[list[int], int]:
+def _choices(form: str, frame: Frame, lexicon: PredicateLexicon, numbers: dict[str, int]) -> tuple[list[int], int]:
     """Rolesets that a form may have, and the one that it has; the first of those where it is unknown."""
     possible = list(lexicon.candidates(form)) or [0]
     gold = numbers.get(frame.roleset, possible[0])

@@ -78,7 +78,7 @@ class FrameScores:
 
     rows: Doubles  # [E, 12] counts of each sentence
     given: FrameCounts
-    """Of the gold predicates."""
+    """Counts with the gold predicates given."""
     unseen: tuple[int, int]
     """Gold predicates with a lemma that training lacks, and how many of them have the right roleset."""
 
@@ -231,7 +231,7 @@ class RolesEvaluation(ResampledEvaluation):
     by_role: dict[str, F1]
     """With given predicates, most frequent first; without V."""
     verbs: F1
-    """Of the predicates' own words, V, which the other scores do not count."""
+    """Score of the predicates' own words, V, which the other scores do not count."""
     counts: FrameCounts
     labels: tuple[str, ...]
     unknown: tuple[str, ...]

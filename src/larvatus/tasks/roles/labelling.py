@@ -23,7 +23,7 @@ from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import TrainingBatch, edges, runs
 from larvatus.data.text.tag_schemes import legal_transitions, read_leniently
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.heads.roles import FrameIndex, Roles, RolesConfig
+from larvatus.models.heads.roles import FrameIndex, RolesConfig, SemanticRoles
 from larvatus.models.network import Network
 from larvatus.models.nn.crf import AllowedTransitions, constrained_viterbi
 from larvatus.models.nn.device import on_device
@@ -33,7 +33,7 @@ from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.features import Features
 from larvatus.tasks.roles.encode import ReadSentences, encode_sentences, frame_spots
 from larvatus.tasks.roles.examples import CONTINUED, VERB, RoleSpan
-from larvatus.tasks.roles.lexicon import Lexicon
+from larvatus.tasks.roles.lexicon import PredicateLexicon
 from larvatus.tasks.scoring import ScoringOptions, head_as
 from larvatus.tasks.spans.decoding import decode_spans, find_candidates
 
@@ -68,14 +68,14 @@ class LabelledFrame:
 @dataclass(frozen=True, eq=False)
 class LabelledSentences:
     frames: list[tuple[LabelledFrame, ...]]
-    """Of each sentence, in the order of predicates."""
+    """Frames of each sentence, in the order of predicates."""
     sequences: Sequences
     """The sentences as they were read to find predicates."""
 
 
-def roles_head(model: Network, name: str = "the model") -> Roles:
+def roles_head(model: Network, name: str = "the model") -> SemanticRoles:
     """The head of a model that labels semantic roles."""
-    return head_as(model, Roles, "label semantic roles", name)
+    return head_as(model, SemanticRoles, "label semantic roles", name)
 
 
 def label_frames(
@@ -124,7 +124,7 @@ class WordBatch:
     h_WD: Tensor
 
     @torch.inference_mode()
-    def predicate_probabilities(self, head: Roles) -> Iterator[tuple[int, Floats]]:
+    def predicate_probabilities(self, head: SemanticRoles) -> Iterator[tuple[int, Floats]]:
         """How sure each word of each sentence is a predicate."""
         p_W = torch.softmax(head.predicate(self.h_WD).float(), -1)[:, 1].cpu().numpy()
         for sentence, (low, high) in zip(self.sentences.tolist(), pairwise(edges(self.words).tolist()), strict=True):
@@ -162,8 +162,8 @@ Arguments = list[tuple[str, int, int, float]]
 class FrameLabeller:
     """Gives predicates their senses and arguments."""
 
-    head: Roles
-    lexicon: Lexicon
+    head: SemanticRoles
+    lexicon: PredicateLexicon
     sentences: Sequence[Sequence[str]]
     sure: Sequence[Floats]
     """[W] probability of each word of each sentence to be a predicate."""
@@ -173,11 +173,11 @@ class FrameLabeller:
 
     @classmethod
     def of(
-        cls, head: Roles, sentences: Sequence[Sequence[str]], sure: Sequence[Floats], *, scores: bool
+        cls, head: SemanticRoles, sentences: Sequence[Sequence[str]], sure: Sequence[Floats], *, scores: bool
     ) -> FrameLabeller:
         config = head.config
         allowed = AllowedTransitions.of(legal_transitions(config.tags, "BIO"))
-        return cls(head, Lexicon.of(config), sentences, sure, allowed, scores)
+        return cls(head, PredicateLexicon.of(config), sentences, sure, allowed, scores)
 
     @torch.inference_mode()
     def label(

@@ -1,6 +1,6 @@
 """Which rolesets a predicate may have, by its word form: those of its lemmas.
 
-    lexicon = Lexicon.of(config)
+    lexicon = PredicateLexicon.of(config)
     lexicon.candidates("got")          # numbers of get.01, get.02, … as training has them
     lexicon.guess("morphed")           # "morph.01": of a lemma that training lacks
 
@@ -66,7 +66,7 @@ def changes_by_ending(forms: Mapping[str, Sequence[str]]) -> dict[str, tuple[Cha
 
 
 @dataclass(frozen=True, eq=False)
-class Lexicon:
+class PredicateLexicon:
     """Rolesets by lemma, lemmas by form."""
 
     rolesets: tuple[str, ...]
@@ -75,7 +75,7 @@ class Lexicon:
     changes: Mapping[str, tuple[Change, ...]]
 
     @classmethod
-    def of(cls, config: RolesConfig) -> Lexicon:
+    def of(cls, config: RolesConfig) -> PredicateLexicon:
         of_lemma: defaultdict[str, list[int]] = defaultdict(list)
         for number, roleset in enumerate(config.rolesets):
             of_lemma[lemma_of(roleset)].append(number)

@@ -66,7 +66,7 @@ class TextFrames(Tabular):
 
     text: str
     frames: tuple[PredictedFrame, ...]
-    """Of all sentences, in the order of the text."""
+    """Frames of all sentences, in the order of the text."""
     sentences: tuple[FramedSentence, ...]
     """The sentences that the text was read as, with the same frames in words."""
     coverage: Coverage

@@ -72,7 +72,7 @@ class FrameCounts:
     """Arguments of a predicate, a sentence or a file."""
 
     by_role: dict[str, RoleCount] = field(default_factory=dict)
-    """Of all roles but V."""
+    """Counts of all roles but V."""
     verbs: RoleCount = field(default_factory=RoleCount)
     perfect: int = 0
     """Predicates all of whose arguments are right, and no others were given."""
