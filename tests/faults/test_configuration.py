@@ -38,7 +38,8 @@ def test_row_65_no_flag_slips_in_unseen():
 TUNING = (
     "--batch --curve --decay --dev --device --encoding --epochs --errors --evaluations --group --head-rate "
     "--layer-decay --length --lm-weight --metric --microbatch --model --no-dev --out --overwrite --patience "
-    "--precision --quiet --rate --resume --seed --seeds --set --strict --train --trained --truncate --warmup"
+    "--precision --quiet --rate --resume --seed --seeds --set --strict --train --trained --truncate --warmup --with "
+    "--with-dev"
 )
 """What every task has."""
 KNOWN_FLAGS = {
@@ -77,7 +78,7 @@ KNOWN_FLAGS = {
     "larvatus recipes show": "--json --set --size",
     "larvatus tokenizer": "",
     "larvatus tokenizer train": (
-        "--alpha --cased --encoding --errors --json --language --language-field --lowercase --on-bad --out "
+        "--alpha --cased --digits --encoding --errors --json --language --language-field --lowercase --on-bad --out "
         "--overwrite --quiet --ray --sample --size --split --text --text-field --type"
     ),
     "larvatus tokenizer show": "--json",
@@ -221,9 +222,9 @@ KNOWN_FLAGS = {
         "--no-header --no-quoting --pair --quoting --rows --score --separator --tag --target --task --text --word"
     ),
     "larvatus predict": (
-        "--batch-tokens --beams --device --encoding --ending --errors --file --format --glue-submission --json "
-        "--length --merge --out --overlap --overwrite --pair --pair-column --probabilities --quantise --ray --resume "
-        "--runtime --text --top --truncate"
+        "--batch-tokens --beams --conllu --device --encoding --ending --errors --file --format --glue-submission "
+        "--json --length --merge --out --overlap --overwrite --pair --pair-column --probabilities --quantise --ray "
+        "--resume --runtime --task --text --top --truncate"
     ),
     "larvatus prompt": (
         "--baseline --batch --calibrate --data --device --distil-steps --draws --encoding --header --json --k --label "
@@ -253,6 +254,13 @@ KNOWN_FLAGS = {
                 "--mine-among --mine-margin --mine-model --mine-skip --mined --negative "
                 "--no-header --no-normalise --no-quoting --normalise --pair --pool --quoting --rows --scale --score "
                 "--similarity-weight --symmetric --teacher --teacher-vectors --text --vector-weight --vectors"
+            ),
+            "parse": (
+                "--arc-size --dropout --feats --language --layers --lemmas --mix --no-feats --no-lemmas --no-mix "
+                "--no-upos --pool --relation-size --upos"
+            ),
+            "roles": (
+                "--decoder --dropout --hidden --language --longest --lstm --mix --no-mix --one-by-one --pool --reach"
             ),
             "prompt": (
                 "--header --label --labels --no-header --no-quoting --pair --pattern --quoting --separator --text "

@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from larvatus.core.settings import Settings
 
 INSIDE, TOKEN, WORD = 0, 1, 2
 """What a place between two characters is: no border, a border of tokens, or of words within a token."""
+Border = Literal[0, 1, 2]
 LEAST = 2
 """Training places of a context that decides."""
 EDGE = " "
@@ -87,7 +88,7 @@ CONTEXTS: tuple[tuple[Callable[[str], str], int], ...] = (
 class WordRules(Settings):
     """Learned rules that cut raw text into tokens and words."""
 
-    borders: tuple[Mapping[str, int], ...] = ()
+    borders: tuple[Mapping[str, Border], ...] = ()
     """For each of the contexts: what a place is, where narrower contexts say otherwise."""
     expansions: Mapping[str, tuple[str, ...]] = {}
     """Words of tokens that they do not spell, in lower case."""
@@ -154,7 +155,7 @@ def learn_words(sentences: Iterable[Sequence[WordToken]]) -> WordRules:
                 words = tuple(word.lower() for word in token.words)
                 expansions.setdefault(token.form.lower(), Counter())[words] += 1
     return WordRules(
-        borders=_borders(chunks),
+        borders=cast(tuple[dict[str, Border], ...], _borders(chunks)),
         expansions={
             form: counts.most_common(1)[0][0]
             for form, counts in sorted(expansions.items())
