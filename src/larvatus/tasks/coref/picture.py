@@ -88,9 +88,9 @@ def _content(text: str, marks: Sequence[_Mark], bounds: tuple[int, int], attribu
                 insort(queue, other._replace(start=mark.end, begins=False), lo=place)
                 other = other._replace(backwards=-mark.end, ends=False)
             inner.append(other)
-        held = _content(text, inner, (mark.start, mark.end), attributes)
+        content = _content(text, inner, (mark.start, mark.end), attributes)
         number = [element("sub", {}, str(mark.cluster))] if mark.ends else []
-        parts += [text[at : mark.start], element("span", attributes(mark), *held, *number)]
+        parts += [text[at : mark.start], element("span", attributes(mark), *content, *number)]
         at = mark.end
     return [part for part in [*parts, text[at : bounds[1]]] if part != ""]
 
@@ -104,8 +104,8 @@ def _attributes(mark: _Mark, names: Mapping[int, str], stops: set[tuple[int, int
 
 def _highlight(number: int) -> str:
     """The rule that marks all mentions of a cluster while one has the focus, or the mouse over it."""
-    own = f".lv-m{number}"
-    return f".lv:has({own}:hover) {own},.lv:has({own}:focus) {own}{{background:hsla(var(--k),75%,50%,.5)}}\n"
+    kind = f".lv-m{number}"
+    return f".lv:has({kind}:hover) {kind},.lv:has({kind}:focus) {kind}{{background:hsla(var(--k),75%,50%,.5)}}\n"
 
 
 def _first(text: str, cluster: Sequence[DrawnMention]) -> str:
@@ -115,5 +115,5 @@ def _first(text: str, cluster: Sequence[DrawnMention]) -> str:
 
 def list_mentions(text: str, cluster: Sequence[Any]) -> str:
     """The first mentions of a cluster, for a table."""
-    said = ", ".join(" ".join(text[each.start : each.end].split()) for each in cluster[:SHOWN])
-    return said + (f", and {len(cluster) - SHOWN:,} more" if len(cluster) > SHOWN else "")
+    listed = ", ".join(" ".join(text[each.start : each.end].split()) for each in cluster[:SHOWN])
+    return listed + (f", and {len(cluster) - SHOWN:,} more" if len(cluster) > SHOWN else "")

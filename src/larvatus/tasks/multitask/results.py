@@ -48,8 +48,8 @@ class TaskPredictions(Tabular):
 
     def _repr_html_(self) -> str:
         """The pictures of all tasks, under their names."""
-        shown = ((task, getattr(found, "_repr_html_", None)) for task, found in self.by_task.items())
-        return "".join(f"<h4>{escape(task)}</h4>{draw()}" for task, draw in shown if draw is not None)
+        drawings = ((task, getattr(found, "_repr_html_", None)) for task, found in self.by_task.items())
+        return "".join(f"<h4>{escape(task)}</h4>{draw()}" for task, draw in drawings if draw is not None)
 
     def __str__(self) -> str:
         return "\n".join(f"{task}: {prediction}" for task, prediction in self.by_task.items())

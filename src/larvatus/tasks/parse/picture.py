@@ -43,9 +43,9 @@ class DrawnTrees(Struct):
 def draw_trees(record: Mapping[str, Any]) -> Element:
     """The trees of all sentences of a record of `Parsed`, and their table."""
     trees = [sentence.words for sentence in msgspec.convert(record, DrawnTrees).sentences]
-    shown, note = first_units(trees, map(len, trees), "sentences")
-    boxes = [scroll_box(f"Tree of sentence {number}", draw_tree(words)) for number, words in enumerate(shown, start=1)]
-    rows = [row for number, words in enumerate(shown, start=1) for row in _rows(number, words)]
+    drawn, note = first_units(trees, map(len, trees), "sentences")
+    boxes = [scroll_box(f"Tree of sentence {number}", draw_tree(words)) for number, words in enumerate(drawn, start=1)]
+    rows = [row for number, words in enumerate(drawn, start=1) for row in _rows(number, words)]
     used = [place for place, name in enumerate(COLUMNS) if name in ("id", "head") or any(row[place] for row in rows)]
     table = ([row[place] for place in used] for row in rows)
     return element(
@@ -69,7 +69,8 @@ def draw_tree(words: Sequence[DrawnWord]) -> Element:
     top = 1 + max(levels.values(), default=0)
     base = STEP * (top + 1)
     ports = _ports(arcs, strip)
-    parts = [_arc(words, arc, ports[arc], base=base, y=base - STEP * levels.get(arc, top)) for arc in arcs]
+    by_height = sorted(arcs, key=lambda arc: -levels.get(arc, top))  # labels cover the lines of higher arcs
+    parts = [_arc(words, arc, ports[arc], base=base, y=base - STEP * levels.get(arc, top)) for arc in by_height]
     below = [label(tag, strip.centre(number), base + 36) for number, tag in enumerate(tags) if tag]
     return strip.svg(base + (44 if below else 28), *parts, *strip.texts(base + 18), *below)
 
@@ -81,8 +82,8 @@ def _ports(arcs: Sequence[tuple[int, int]], strip: Strip) -> dict[tuple[int, int
         for word in {*arc} - {-1}:
             ends.setdefault(word, []).append(arc)
     places: dict[tuple[tuple[int, int], int], float] = {}
-    for word, own in ends.items():
-        order = sorted(own, key=lambda arc: _port_order(arc, word))
+    for word, touching in ends.items():
+        order = sorted(touching, key=lambda arc: _port_order(arc, word))
         low, high = strip.interval(word, word)
         step = min(PORT, (high - low) / (len(order) + 1)) * (-1 if strip.right_to_left else 1)
         for number, arc in enumerate(order):
@@ -123,7 +124,7 @@ def _arc(
         element("title", {}, name),
         element("path", {"d": line}),
         element("polygon", {"points": arrow}),
-        label(word.relation, (start + end) / 2, y - 4),
+        label(word.relation, (start + end) / 2, y - 5),
     )
 
 

@@ -2,7 +2,7 @@
 
 draw_frames(sentence.to_dict())           # an `Element`
 
-A sentence is a strip of its own. Columns are cut at spaces and where bars begin and end, so a bar is exactly as wide as
+Each sentence is a separate strip. Columns are cut at spaces and where bars begin and end, so a bar is exactly as wide as
 its words.
 """
 
@@ -44,9 +44,9 @@ class DrawnFrame(Struct):
     @property
     def bars(self) -> list[tuple[int, int, str, str]]:
         """Characters, text and class of each bar."""
-        own = (self.predicate.start, self.predicate.end, self.roleset, "lv-bar lv-predicate")
+        predicate = (self.predicate.start, self.predicate.end, self.roleset, "lv-bar lv-predicate")
         roles = ((each.start, each.end, each.role, f"lv-bar {colour_class(each.role)}") for each in self.arguments)
-        return [own, *roles]
+        return [predicate, *roles]
 
 
 class DrawnFrames(Struct):
@@ -56,22 +56,22 @@ class DrawnFrames(Struct):
 
 def draw_frames(record: Mapping[str, Any]) -> Element:
     """The sentences of a record of `TextFrames` with their frames, and a table of these."""
-    drawn = msgspec.convert(record, DrawnFrames)
-    text, frames = drawn.text, drawn.frames
+    given = msgspec.convert(record, DrawnFrames)
+    text, frames = given.text, given.frames
     for frame in frames:
         for start, end, name, _ in frame.bars:
             if not 0 <= start < end <= len(text):
                 raise UsageError(f"{name} has the characters {start} to {end} of a text of {len(text)}")
     sentences = _sentences(text, frames)
-    shown, note = first_units(sentences, (text.count(" ", start, end) + 1 for start, end, _ in sentences), "sentences")
+    drawn, note = first_units(sentences, (text.count(" ", start, end) + 1 for start, end, _ in sentences), "sentences")
     boxes = [
-        scroll_box(f"Roles in sentence {number}", draw_layers(text, start, end, own))
-        for number, (start, end, own) in enumerate(shown, start=1)
+        scroll_box(f"Roles in sentence {number}", draw_layers(text, start, end, inside))
+        for number, (start, end, inside) in enumerate(drawn, start=1)
     ]
     rows = [
         (text[frame.predicate.start : frame.predicate.end], frame.roleset, *cells)
-        for _, _, own in shown
-        for frame in own
+        for _, _, inside in drawn
+        for frame in inside
         for cells in [(each.role, text[each.start : each.end]) for each in frame.arguments] or [("", "")]
     ]
     table = folded_table("as a table", ("predicate", "roleset", "role", "argument"), rows)
@@ -109,8 +109,8 @@ def _bar(strip: Strip, bar: tuple[int, int, str, str], y: float) -> Element:
     first, last, name, kind = bar
     low, high = strip.interval(first, last)
     rect = {"x": low + 1.5, "y": y, "width": high - low - 3, "height": BAR}
-    said = element("title", {}, f"{name}: {' '.join(strip.words[first : last + 1])}")
-    return element("g", {"class": kind}, said, element("rect", rect), label(name, (low + high) / 2, y + 13.5))
+    title = element("title", {}, f"{name}: {' '.join(strip.words[first : last + 1])}")
+    return element("g", {"class": kind}, title, element("rect", rect), label(name, (low + high) / 2, y + 13.5))
 
 
 def _sentences(text: str, frames: Sequence[DrawnFrame]) -> list[tuple[int, int, list[DrawnFrame]]]:
@@ -127,10 +127,10 @@ def _sentences(text: str, frames: Sequence[DrawnFrame]) -> list[tuple[int, int, 
         else:
             joined.append(span)
     starts = [start for start, _ in joined]
-    held: list[list[DrawnFrame]] = [[] for _ in joined]
+    frames_of: list[list[DrawnFrame]] = [[] for _ in joined]
     for low, _, frame in reach:
-        held[bisect_right(starts, low) - 1].append(frame)
-    return [(start, end, own) for (start, end), own in zip(joined, held, strict=True)]
+        frames_of[bisect_right(starts, low) - 1].append(frame)
+    return [(start, end, inside) for (start, end), inside in zip(joined, frames_of, strict=True)]
 
 
 def _tokens(text: str, start: int, end: int, edges: Sequence[int]) -> list[tuple[int, int]]:
