@@ -2,7 +2,7 @@
 
 draw_frames(sentence.to_dict())           # an `Element`
 
-Each sentence is a separate strip. Columns are cut at spaces and where bars begin and end, so a bar is exactly as wide as
+Each sentence is a strip. Columns are cut at spaces and where bars begin and end, so a bar is exactly as wide as
 its words.
 """
 
