@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,11 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import UsageError
+from larvatus.tasks.coref.results import Mention, MentionCluster, ResolvedDocument
 from larvatus.tasks.multitask.results import TaskPredictions
+from larvatus.tasks.parse.results import Parsed, ParsedSentence, ParsedWord
 from larvatus.tasks.results import Classified, Coverage, Entity, Spanned, Tagged, TaggedWord
+from larvatus.tasks.roles.results import ArgumentSpan, PredicateSpan, PredictedFrame, TextFrames
 from tests import made_up as made
 
 spacy = pytest.importorskip("spacy")
@@ -47,45 +49,28 @@ def test_tags_spans_and_classes_of_one_text_are_in_one_doc() -> None:
     assert doc.cats == {"yes": 0.75, "no": 0.25}
 
 
-@dataclass
-class Word:
-    id: int
-    text: str
-    head: int
-    relation: str
-    lemma: str
-    upos: str
-    start: int
-    end: int
-
-
-@dataclass
-class Sentence:
-    words: list[Word]
-
-
-@dataclass
-class Trees:
-    text: str
-    sentences: list[Sentence] = field(default_factory=list)
+def parsed_words(text: str, rows: list[tuple[str, int, str]], at: int) -> tuple[ParsedWord, ...]:
+    words = []
+    for number, (form, head, relation) in enumerate(rows, start=1):
+        at = text.index(form, at)
+        more = {"lemma": form.lower(), "upos": "X", "feats": {"Case": "Nom", "Number": "Sing"}, "probability": 1.0}
+        word = {"id": number, "text": form, "head": head, "relation": relation, "start": at, "end": at + len(form)}
+        words.append(ParsedWord(**{**word, **more}))  # type: ignore[arg-type]
+    return tuple(words)
 
 
 def test_trees_are_heads_relations_and_sentences() -> None:
-    """As the task of dependency trees gives them: heads are numbers of words in the sentence, 0 the root."""
+    """Heads are numbers of words in the sentence, 0 the root."""
     text = "Ann  ran. It rained."
     rows = [
         [("Ann", 2, "nsubj"), ("ran", 0, "root"), (".", 2, "punct")],
         [("It", 2, "nsubj"), ("rained", 0, "root"), (".", 2, "punct")],
     ]
-    trees, at = Trees(text), 0
-    for row in rows:
-        trees.sentences.append(Sentence([]))
-        for number, (form, head, relation) in enumerate(row, start=1):
-            at = text.index(form, at)
-            word = Word(number, form, head, relation, form.lower(), "X", at, at + len(form))
-            trees.sentences[-1].words.append(word)
-            at = word.end
-    doc = component.to_spacy(trees)
+    sentences = tuple(
+        ParsedSentence(text=text[at:end], start=at, end=end, words=parsed_words(text, row, at), tokens=())
+        for row, (at, end) in zip(rows, [(0, 9), (10, 20)], strict=True)
+    )
+    doc = component.to_spacy(Parsed(text=text, sentences=sentences, coverage=READ))
     assert doc.text == text
     shown = [(token.text, token.head.text, token.dep_, token.lemma_) for token in doc if not token.is_space]
     assert shown == [
@@ -96,7 +81,24 @@ def test_trees_are_heads_relations_and_sentences() -> None:
         ("rained", "rained", "ROOT", "rained"),
         (".", "rained", "punct", "."),
     ]
+    assert doc[0].morph.to_dict() == {"Case": "Nom", "Number": "Sing"}
     assert [sentence.text for sentence in doc.sents] == ["Ann  ran.", "It rained."]
+
+
+def test_clusters_and_roles_are_groups_of_spans() -> None:
+    text = "Ann said she left."
+    mentions = tuple(
+        Mention(text=text[start:end], start=start, end=end, first=word, last=word, score=1.0)
+        for start, end, word in [(0, 3, 0), (9, 12, 2)]
+    )
+    document = ResolvedDocument(text=text, words=(), clusters=(MentionCluster(mentions=mentions),), coverage=READ)
+    predicate = PredicateSpan(text="left", start=13, end=17, score=1.0)
+    argument = ArgumentSpan(role="ARG0", text="she", start=9, end=12, score=1.0)
+    frame = PredictedFrame(predicate=predicate, roleset="leave.01", roleset_score=1.0, arguments=(argument,))
+    framed = TextFrames(text=text, frames=(frame,), sentences=(), coverage=READ)
+    doc = component.to_spacy(TaskPredictions(by_task={"coref": document, "roles": framed}))
+    assert [span.text for span in doc.spans["coref_clusters_1"]] == ["Ann", "she"]
+    assert [(span.text, span.label_) for span in doc.spans["roles_1"]] == [("left", "leave.01"), ("she", "ARG0")]
 
 
 def test_the_component_keeps_the_tokens_of_the_pipeline(tiny_directory: Path, tmp_path: Path) -> None:

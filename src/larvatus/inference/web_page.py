@@ -35,6 +35,20 @@ def build_page(
     ]
     return "\n".join(
         [
+            page_start(title, policy=policy, style=style),
+            body,
+            f'<script type="application/json" id="data">{as_data(data)}</script>',
+            *blocks,
+            f"<script>{script}</script>",
+            PAGE_END,
+        ]
+    )
+
+
+def page_start(title: str, *, policy: str, style: str) -> str:
+    """Everything before the body of a page."""
+    return "\n".join(
+        [
             "<!DOCTYPE html>",
             '<html lang="en">',
             "<head>",
@@ -45,15 +59,11 @@ def build_page(
             f"<style>{style}</style>",
             "</head>",
             "<body>",
-            body,
-            f'<script type="application/json" id="data">{as_data(data)}</script>',
-            *blocks,
-            f"<script>{script}</script>",
-            "</body>",
-            "</html>",
-            "",
         ]
     )
+
+
+PAGE_END = "</body>\n</html>\n"
 
 
 def as_data(value: Any) -> str:

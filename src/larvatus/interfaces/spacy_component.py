@@ -12,8 +12,9 @@
 | entities | `doc.ents` |
 | spans, nested ones too | `doc.spans["sc"]`, and the longest in `doc.ents` |
 | classes | `doc.cats` |
-| trees | the words of the model as tokens: `token.head`, `dep_`, `lemma_`, `pos_`, `doc.sents` |
+| trees | the words of the model as tokens: `token.head`, `dep_`, `lemma_`, `pos_`, `morph`, `doc.sents` |
 | coreference | `doc.spans["coref_clusters_1"]`, … |
+| semantic roles | `doc.spans["roles_1"]`, …: a predicate, labelled with its roleset, and its arguments |
 
 The component reads the text of a `Doc` and keeps its tokens: one has the tag of the word that its first character lies
 in, and an entity is widened to whole tokens. Only a tree replaces the tokens by the words that it is of.
@@ -137,7 +138,7 @@ def _doc_of_trees(vocab: Any, text: str, trees: Sequence[Sequence[Any]]) -> Doc:
     doc, places = _doc_of_words(vocab, text, [word for tree in trees for word in tree])
     numbers = iter(places)
     heads = [max(0, number - 1) for number in range(len(doc))]  # of tokens that are no words
-    of_tokens = {"deps": ["dep"] * len(doc), "lemmas": [""] * len(doc), "pos": [""] * len(doc)}
+    of_tokens = {"deps": ["dep"] * len(doc), **{name: [""] * len(doc) for name in ("lemmas", "pos", "morphs")}}
     for tree in trees:
         by_id = {word.id: next(numbers) for word in tree}
         for word in tree:
@@ -145,6 +146,7 @@ def _doc_of_trees(vocab: Any, text: str, trees: Sequence[Sequence[Any]]) -> Doc:
             heads[place] = by_id.get(word.head, place)
             of_tokens["deps"][place] = word.relation if word.head else "ROOT"
             of_tokens["lemmas"][place], of_tokens["pos"][place] = word.lemma or "", word.upos or ""
+            of_tokens["morphs"][place] = "|".join(f"{name}={value}" for name, value in (word.feats or {}).items())
     words, spaces = [token.text for token in doc], [bool(token.whitespace_) for token in doc]
     return Doc(vocab, words=words, spaces=spaces, heads=heads, **of_tokens)
 
@@ -156,6 +158,11 @@ def _annotate(doc: Doc, parts: Sequence[Any]) -> Doc:
         doc.cats |= dict(getattr(part, "probabilities", {}))
         for number, cluster in enumerate(getattr(part, "clusters", ()), start=1):
             doc.spans[f"coref_clusters_{number}"] = _spans(doc, cluster.mentions)
+        for number, frame in enumerate(getattr(part, "frames", ()), start=1):
+            spans = _spans(doc, [frame.predicate, *frame.arguments])
+            for span, name in zip(spans, [frame.roleset, *(each.role for each in frame.arguments)], strict=True):
+                span.label_ = name
+            doc.spans[f"roles_{number}"] = spans
     return doc
 
 

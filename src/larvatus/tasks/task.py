@@ -15,12 +15,13 @@ tasks (`tasks/trainer/finetune.py`); a task does not import it, so a model is lo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from larvatus.core.drawing.elements import Element
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
 from larvatus.data.labelled.problems import Problems
@@ -201,6 +202,10 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     def lines(self, ending: str, example: LabelledExample, prediction: AResult, *, number: int = 1) -> Iterable[str]:
         """A prediction, the `number`-th of a file, as lines in one of the `line_formats`."""
         raise NotImplementedError
+
+    def draw(self, record: Mapping[str, Any]) -> Element | None:
+        """The picture of a prediction from its `to_dict`, for the studio; None of tasks that it draws itself."""
+        return None
 
     # ---- evaluation
 

@@ -1,4 +1,4 @@
-"""Predictions as lines of a format that only some tasks have: trees in CoNLL-U, coreference in CoNLL-2012.
+"""Predictions as lines of a format that only some tasks have: trees in CoNLL-U, coreference in CoNLL-2012; or a page.
 
 with line_writer(Path("novel.conll"), ".conll", task, "runs/coref", resume=False) as (write, bar):
     write(answer)
@@ -13,12 +13,15 @@ from pathlib import Path
 
 from larvatus.core.errors import UsageError
 from larvatus.core.outputs import new_output
+from larvatus.interfaces.cli.picture_page import write_page
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.tasks.predict import ExamplePrediction
 from larvatus.tasks.registry import TASKS, AnyTask
 
 LINE_FORMATS = tuple(sorted({ending for task in TASKS.values() for ending in task.line_formats}))
 """Endings of files that some task writes in its format."""
+PAGE = ".html"
+"""Ending of a page of pictures, which almost all tasks have."""
 Writer = tuple[Callable[[ExamplePrediction], None], ProgressReporter | None]
 """What to do with each answer, and the bar that counts them."""
 
@@ -29,6 +32,8 @@ def line_writer(
     """A writer of the format `ending`, to a file or standard output; None for rows. Other tasks refuse the format."""
     if not ending:
         return None
+    if ending == PAGE and out is not None and not resume:
+        return write_page(out, model)
     if ending not in task.line_formats or resume:
         why = "--resume writes rows" if resume else f"{model} {task.card.what}, which {ending} does not hold"
         raise UsageError(

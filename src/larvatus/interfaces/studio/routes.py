@@ -3,6 +3,7 @@
 GET  /studio/api/runs                                        all runs
 GET  /studio/api/runs/records?name=law&after=0&stamp=        new records of a run
 GET  /studio/api/card?model=law
+POST /studio/api/picture       {"task": "parse", "record": {…}}          a prediction of the server as a picture
 GET  /studio/api/paths                                       directories of models, for code to copy
 POST /studio/api/learn/check   {"name": "reviews.csv", "text": "…"}     reports what the file contains; keeps nothing
 POST /studio/api/learn/start   {…, "model": "law", "choices": {"epochs": 3}}
@@ -18,14 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from larvatus.core import files
+from larvatus.core.drawing.elements import STYLE, as_json, element
 from larvatus.core.errors import DataError, did_you_mean
 from larvatus.core.regular_files import is_there, read_text
 from larvatus.inference.model import load
-from larvatus.interfaces.serve.errors import NoSuchModel
+from larvatus.interfaces.serve.errors import NoSuchModel, WrongBody
 from larvatus.interfaces.serve.served_models import ServedModels
 from larvatus.interfaces.studio.http import Answer, json_reply, read_body, run_in_thread, whole_number
 from larvatus.interfaces.studio.learn import Learner
@@ -47,6 +50,7 @@ from larvatus.models.bundle.card_update import LONGEST_CARD, card_state
 from larvatus.models.bundle.claims import Claim
 from larvatus.models.bundle.directory import CARD
 from larvatus.models.bundle.manifest import read_manifest
+from larvatus.tasks.registry import get_task
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,23 @@ class StudioModels:
         return {name: str(served.model.bundle.path) for name, served in self.served.models.items()}
 
 
+class PictureRequest(msgspec.Struct):
+    """A prediction as `/v1/TASK` gives it."""
+
+    task: str
+    record: dict[str, Any]
+
+    def draw(self) -> Any:
+        """The picture as the page builds it, `core/drawing/elements.py`."""
+        try:
+            drawn = get_task(self.task).draw(self.record)
+        except (msgspec.ValidationError, RecursionError) as fault:
+            raise WrongBody(f"the record is no prediction of {self.task}: {fault}") from fault
+        if drawn is None:
+            raise WrongBody(f"there is no picture of the task {self.task}")
+        return as_json(element("div", {}, element("style", {}, STYLE), drawn))
+
+
 def reading_routes(folders: Folders, models: StudioModels) -> dict[tuple[str, str], Answer]:
     """Routes by method and path."""
 
@@ -90,7 +111,12 @@ def reading_routes(folders: Folders, models: StudioModels) -> dict[tuple[str, st
     async def paths(request: Request) -> Response:
         return await run_in_thread(lambda: {"paths": models.paths()})
 
+    async def picture(request: Request) -> Response:
+        given = await read_body(request, PictureRequest)
+        return await run_in_thread(given.draw)
+
     return {
+        ("POST", "/studio/api/picture"): picture,
         ("GET", "/studio/api/paths"): paths,
         ("GET", "/studio/api/runs"): runs,
         ("GET", "/studio/api/runs/records"): records,

@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from larvatus.core import notebook
+from larvatus.core.drawing.elements import in_notebook
 from larvatus.core.tables import Table, render_text
 from larvatus.core.tabular import Tabular
+from larvatus.tasks.coref.picture import draw_clusters, list_mentions
 from larvatus.tasks.results import SUBSCRIPTS, Coverage, Piece
-
-SHOWN = 12
-"""Mentions of a cluster in a row of the table; more are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +85,7 @@ class ResolvedDocument(Tabular):
         return tuple(tuple((each.first, each.last + 1) for each in cluster.mentions) for cluster in self.clusters)
 
     def _repr_html_(self) -> str:
-        marks = [
-            (each.start, each.end, str(number))
-            for number, cluster in enumerate(self.clusters, start=1)
-            for each in cluster.mentions
-        ]
-        return notebook.marked(self.text, sorted(marks))
+        return in_notebook(draw_clusters(self.to_dict()))
 
     def to_dict(self) -> dict[str, Any]:
         clusters = [[dataclasses.asdict(mention) for mention in cluster.mentions] for cluster in self.clusters]
@@ -129,9 +122,8 @@ class ResolvedDocument(Tabular):
     def __str__(self) -> str:
         if not self.clusters:
             return "no clusters"
-        rows = []
-        for number, cluster in enumerate(self.clusters, start=1):
-            said = ", ".join(" ".join(each.text.split()) for each in cluster.mentions[:SHOWN])
-            more = f", and {len(cluster) - SHOWN:,} more" if len(cluster) > SHOWN else ""
-            rows.append((str(number), f"{len(cluster):,}", said + more))
+        rows = [
+            (str(number), f"{len(cluster):,}", list_mentions(self.text, cluster.mentions))
+            for number, cluster in enumerate(self.clusters, start=1)
+        ]
         return render_text([Table(("cluster", "mentions", "in the text"), tuple(rows))])

@@ -8,9 +8,10 @@ Whether clusters of one mention are predicted, and how long a mention may be, fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from larvatus.core.drawing.elements import Element
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import DropoutRate, PositiveShare, Size, Weight
 from larvatus.core.settings import Settings
@@ -37,6 +38,7 @@ from larvatus.tasks.coref.evaluation import (
 from larvatus.tasks.coref.examples import CorefExample
 from larvatus.tasks.coref.gap import GapExample
 from larvatus.tasks.coref.lines import FORMATS, as_example
+from larvatus.tasks.coref.picture import draw_clusters
 from larvatus.tasks.coref.reader import read_documents
 from larvatus.tasks.coref.results import ResolvedDocument
 from larvatus.tasks.encoding.words import check_word_pool
@@ -180,6 +182,9 @@ class CorefTask(Task[CorefExample, ResolvedDocument, CorefOptions]):
         self, ending: str, example: LabelledExample, prediction: ResolvedDocument, *, number: int = 1
     ) -> Iterable[str]:
         return FORMATS[ending](as_example(example, prediction))
+
+    def draw(self, record: Mapping[str, Any]) -> Element:
+        return draw_clusters(record)
 
     def evaluate(
         self, bundle: Bundle, data: Dataset[CorefExample], options: EvaluationOptions

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from larvatus.core.tabular import Tabular
@@ -44,6 +45,11 @@ class TaskPredictions(Tabular):
                 yield NEW_LINE
             yield Piece(f"{task}  ", "dim")
             yield from prediction.pieces(top=top)
+
+    def _repr_html_(self) -> str:
+        """The pictures of all tasks, under their names."""
+        drawings = ((task, getattr(found, "_repr_html_", None)) for task, found in self.by_task.items())
+        return "".join(f"<h4>{escape(task)}</h4>{draw()}" for task, draw in drawings if draw is not None)
 
     def __str__(self) -> str:
         return "\n".join(f"{task}: {prediction}" for task, prediction in self.by_task.items())

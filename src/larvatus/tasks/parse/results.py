@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from larvatus.core import notebook
+from larvatus.core.drawing.elements import in_notebook
 from larvatus.core.tables import Column, Table
 from larvatus.core.tabular import Tabular
 from larvatus.data.labelled.conllu import ABSENT
 from larvatus.data.labelled.trees import FEATS, HEAD, LEMMA, RELATION, ROOT, UPOS, rewrite_lines
 from larvatus.data.text.learned_words import WordToken
+from larvatus.tasks.parse.picture import draw_trees
 from larvatus.tasks.results import Coverage, Piece
 
 FIELDS = ("id", "text", "lemma", "upos", "feats", "head", "relation", "start", "end", "probability")
@@ -197,12 +198,7 @@ class Parsed(Tabular):
         return "\n\n".join(str(table) for table in self.tables())
 
     def _repr_html_(self) -> str:
-        rows = [
-            (str(number), str(word.id), word.text, word.upos or "", str(word.head), word.relation)
-            for number, sentence in enumerate(self.sentences, start=1)
-            for word in sentence.words
-        ]
-        return notebook.table(("sentence", "id", "word", "upos", "head", "relation"), rows, title=self.text)
+        return in_notebook(draw_trees(self.to_dict()))
 
 
 def _cell(word: ParsedWord, name: str) -> str:

@@ -6,10 +6,11 @@ larvatus predict runs/parser "She reads." --conllu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from larvatus.core.drawing.elements import Element
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import DropoutRate, Size
 from larvatus.core.settings import Settings
@@ -32,6 +33,7 @@ from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.parse.encode import SentenceInput, cut_text, encode_sentences, known_values, labelled_trees
 from larvatus.tasks.parse.evaluation import TreeEvaluation, TreeValidation, evaluate_trees, word_metrics
 from larvatus.tasks.parse.parse import parsed_sentences, parser_of, predict_trees
+from larvatus.tasks.parse.picture import draw_trees
 from larvatus.tasks.parse.results import Parsed
 from larvatus.tasks.results import Coverage
 from larvatus.tasks.scoring import ScoringOptions
@@ -155,6 +157,9 @@ class ParseTask(Task[TreeExample, Parsed, ParseOptions]):
 
     def lines(self, ending: str, example: LabelledExample, prediction: Parsed, *, number: int = 1) -> Iterable[str]:
         return chain.from_iterable([*lines, ""] for lines in prediction.conllu(number))
+
+    def draw(self, record: Mapping[str, Any]) -> Element:
+        return draw_trees(record)
 
     def evaluate(self, bundle: Bundle, data: Dataset[TreeExample], options: EvaluationOptions) -> TreeEvaluation:
         return evaluate_trees(bundle, data, options)

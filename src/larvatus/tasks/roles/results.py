@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from larvatus.core import notebook
+from larvatus.core.drawing.elements import in_notebook
 from larvatus.core.tables import Table
 from larvatus.core.tabular import Tabular
 from larvatus.tasks.results import Coverage, Piece
 from larvatus.tasks.roles.examples import FramedSentence
+from larvatus.tasks.roles.picture import draw_frames
 from larvatus.tasks.roles.props import props_lines
 from larvatus.tasks.roles.reader import frame_record
 
@@ -123,9 +124,7 @@ class TextFrames(Tabular):
         return str(self.table()) if self.frames else "no predicate"
 
     def _repr_html_(self) -> str:
-        table = self.table()
-        rows = [tuple(map(str, row)) for row in table.rows]
-        return notebook.table(tuple(head.name for head in table.heads), rows, title=self.text, note="")
+        return in_notebook(draw_frames(self.to_dict()))
 
 
 _COLUMNS = ("text", "role", "start", "end", "score")

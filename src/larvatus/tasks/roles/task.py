@@ -8,9 +8,10 @@ is split into sentences and words first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from larvatus.core.drawing.elements import Element
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import DropoutRate, Size, SizeOrNone
 from larvatus.core.settings import Settings
@@ -38,6 +39,7 @@ from larvatus.tasks.roles.evaluation import (
 from larvatus.tasks.roles.examples import FramedSentence
 from larvatus.tasks.roles.labelling import label_frames, roles_head
 from larvatus.tasks.roles.lexicon import learned_forms
+from larvatus.tasks.roles.picture import draw_frames
 from larvatus.tasks.roles.props import read_props
 from larvatus.tasks.roles.reader import has_frames, is_table, read_frames, table_sentences
 from larvatus.tasks.roles.results import TextFrames
@@ -199,6 +201,9 @@ class RolesTask(Task[FramedSentence, TextFrames, RolesOptions]):
     def lines(self, ending: str, example: LabelledExample, prediction: TextFrames, *, number: int = 1) -> Iterable[str]:
         """A prediction in columns of CoNLL-2005, for files that end in .props."""
         return prediction.props().split("\n")
+
+    def draw(self, record: Mapping[str, Any]) -> Element:
+        return draw_frames(record)
 
     def evaluate(self, bundle: Bundle, data: Dataset[FramedSentence], options: EvaluationOptions) -> RolesEvaluation:
         return evaluate_frames(bundle, data, options)

@@ -2,6 +2,7 @@
 
 larvatus predict runs/nested "She works for United Airlines Holding."
 larvatus predict runs/qa "Where is Mt. Sanitas?" --pair "Mt. Sanitas is in Sunshine Canyon."
+larvatus predict runs/parser "She reads." --out tree.html
 larvatus predict runs/qa --file dev-v2.0.json --out predictions.json
 """
 
@@ -39,7 +40,7 @@ from larvatus.data.text.readers import expand_patterns
 from larvatus.interfaces.api.task_settings import PredictSettings
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.glue_output import write_for_server
-from larvatus.interfaces.cli.line_files import LINE_FORMATS, Writer, line_writer, writes_by_id
+from larvatus.interfaces.cli.line_files import LINE_FORMATS, PAGE, Writer, line_writer, writes_by_id
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.tasks.inputs import PlainTexts
@@ -71,8 +72,8 @@ class PredictRequest(Settings):
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """.jsonl, .csv, .tsv or .parquet, answers by id to .json, trees to .conllu, coreference to .conll or .conllu, roles
-    to .props; it appears when whole."""
+    """.jsonl, .csv, .tsv or .parquet, a page of pictures to .html, answers by id to .json, trees to .conllu,
+    coreference to .conll or .conllu, roles to .props; it appears when whole."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
@@ -104,7 +105,7 @@ class PredictRequest(Settings):
     def lines(self) -> str:
         """The format of lines in which results are written or printed, as an ending; empty for rows."""
         if self.out is not None:
-            return self.out.suffix if self.out.suffix in LINE_FORMATS else ""
+            return self.out.suffix if self.out.suffix in (PAGE, *LINE_FORMATS) else ""
         return ".conllu" if self.conllu or (self.format == "conllu" and not self.names) else ""
 
     def check(self) -> None:
@@ -122,7 +123,7 @@ class PredictRequest(Settings):
             self._check_submission(self.test)
             return
         check_outputs(self.out, overwrite=self.overwrite or self.resume, inputs=[self.model, *self.file])
-        check_row_file(self.out, also=(".json", *LINE_FORMATS))
+        check_row_file(self.out, also=(".json", PAGE, *LINE_FORMATS))
         if self.conllu and (self.as_json or self.lines != ".conllu"):
             raise UsageError("--conllu prints CoNLL-U; leave --json out, and end --out in .conllu")
 

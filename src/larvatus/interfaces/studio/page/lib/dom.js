@@ -53,6 +53,14 @@ export function s(tag, attributes, ...children) {
   return built(document.createElementNS(SVG, tag), attributes, children);
 }
 
+/** The nodes of a picture, [tag, attributes, children], that the server drew; its texts are text nodes. */
+export function pictured(node, make = h) {
+  if (typeof node === "string") return node;
+  const [tag, attributes, children] = node;
+  const own = tag === "svg" ? s : make;
+  return own(tag, attributes, children.map((child) => pictured(child, own)));
+}
+
 /** An element's children replaced by these. */
 export function fill(element, ...children) {
   element.replaceChildren();

@@ -14,6 +14,9 @@ const WORDS = {
   classify: "classify (a classifier: larvatus finetune classify)",
   tag: "tag words (a tagger: larvatus finetune tag)",
   spans: "find spans (larvatus finetune spans)",
+  parse: "parse sentences (larvatus finetune parse)",
+  coref: "resolve coreference (larvatus finetune coref)",
+  roles: "label semantic roles (larvatus finetune roles)",
   answer: "answer questions (larvatus finetune answer)",
 };
 

@@ -6,11 +6,15 @@ import { debounce, fill, h } from "../lib/dom.js";
 import { empty, field, segmented, textBox, within } from "../lib/parts.js";
 import { labelResult } from "./label_results.js";
 
-const TASKS = { classify: "Classes", tag: "Tags", spans: "Spans", answer: "Answers" };
+const TASKS = { classify: "Classes", tag: "Tags", spans: "Spans", parse: "Trees", coref: "Coreference", roles: "Roles", answer: "Answers" };
+const DRAWN = new Set(["parse", "coref", "roles"]); // by the server, as notebooks and pages show them
 const EXAMPLES = {
   classify: "A quiet, clever film with a wonderful ending.",
   tag: "Ada Lovelace met Charles Babbage in London.",
   spans: "The chair of the University of Edinburgh spoke in Glasgow.",
+  parse: "The keys to the old cabinet are on the table.",
+  coref: "Ada met Charles in London. She told him that her notes were ready.",
+  roles: "Ada tried to sell her notes to a printer yesterday.",
   answer: "The bridge was built in 1890. It crosses the firth west of the city.",
 };
 const QUESTION = "When was the bridge built?";
@@ -44,7 +48,8 @@ function mount(root, { api, params, setParams, model }) {
     await within(results, async () => {
       const [path, body] = request(task, state, model);
       const item = onlyItem(await run((signal) => api.post(path, body, { signal })));
-      fill(results, labelResult(task, item, model, state.text), copyButtons({ python: () => asPython(task, state, model), curl: () => curlFor(path, body) }));
+      const picture = DRAWN.has(task) ? await run((signal) => api.post("/studio/api/picture", { task, record: item }, { signal })) : null;
+      fill(results, labelResult(task, item, model, { passage: state.text, picture }), copyButtons({ python: () => asPython(task, state, model), curl: () => curlFor(path, body) }));
     }, { words: "Reading…" });
   }
 
@@ -66,7 +71,7 @@ function mount(root, { api, params, setParams, model }) {
 export const view = {
   id: "label",
   title: "Label",
-  about: "Classes, tags, nested spans or answers: whatever the model was fine-tuned for.",
-  needs: ["classify", "tag", "spans", "answer"],
+  about: "Classes, tags, nested spans, trees, coreference, semantic roles or answers: whatever the model was fine-tuned for.",
+  needs: Object.keys(TASKS),
   mount,
 };

@@ -1,7 +1,8 @@
-// What a model says of a text: classes as bars, tags under words, spans as brackets, an answer marked in its passage.
+// What a model says of a text: classes as bars, tags under words, spans as brackets, an answer marked in its passage;
+// trees, clusters and roles as the server draws them.
 
 import { bracketed, colourOf, marked } from "../lib/brackets.js";
-import { h } from "../lib/dom.js";
+import { h, pictured } from "../lib/dom.js";
 import { codePoints } from "../lib/offsets.js";
 import { count, percent } from "../lib/parts.js";
 import { bars } from "./fill_results.js";
@@ -83,5 +84,6 @@ function answered(item, model, passage) {
 
 const BY_TASK = { classify: classified, tag: tagged, spans: spanned, answer: answered };
 
-/** One answer as a card. `passage`: of a question. */
-export const labelResult = (task, item, model, passage) => h("article", { class: "card", "aria-label": `What ${model.name} says` }, BY_TASK[task](item, model, passage), coverage(item));
+/** One answer as a card. `passage`: of a question; `picture`: of a task that the server draws. */
+export const labelResult = (task, item, model, { passage, picture }) =>
+  h("article", { class: "card", "aria-label": `What ${model.name} says` }, picture ? pictured(picture) : BY_TASK[task](item, model, passage), coverage(item));
