@@ -48,7 +48,7 @@ class TaskPredictions(Tabular):
 
     def _repr_html_(self) -> str:
         """The pictures of all tasks, under their names."""
-        drawings = ((task, getattr(found, "_repr_html_", None)) for task, found in self.by_task.items())
+        drawings = ((task, getattr(each, "_repr_html_", None)) for task, each in self.by_task.items())
         return "".join(f"<h4>{escape(task)}</h4>{draw()}" for task, draw in drawings if draw is not None)
 
     def __str__(self) -> str:

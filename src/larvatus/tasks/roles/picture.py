@@ -56,8 +56,8 @@ class DrawnFrames(Struct):
 
 def draw_frames(record: Mapping[str, Any]) -> Element:
     """The sentences of a record of `TextFrames` with their frames, and a table of these."""
-    given = msgspec.convert(record, DrawnFrames)
-    text, frames = given.text, given.frames
+    labelled = msgspec.convert(record, DrawnFrames)
+    text, frames = labelled.text, labelled.frames
     for frame in frames:
         for start, end, name, _ in frame.bars:
             if not 0 <= start < end <= len(text):
@@ -136,8 +136,8 @@ def _sentences(text: str, frames: Sequence[DrawnFrame]) -> list[tuple[int, int, 
 def _tokens(text: str, start: int, end: int, edges: Sequence[int]) -> list[tuple[int, int]]:
     """Parts of a text without spaces, which end where a bar begins or ends."""
     inside = set(edges)
-    found = re.finditer(r"\S+", text[start:end])
-    cuts = [(start + each.start(), start + each.end()) for each in found]
+    words = re.finditer(r"\S+", text[start:end])
+    cuts = [(start + word.start(), start + word.end()) for word in words]
     return [
         (low, high)
         for first, last in cuts
