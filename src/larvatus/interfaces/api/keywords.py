@@ -383,7 +383,7 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     seed: int
     resume: bool
     overwrite: bool
-    trained: str
+    trained: str | None
     metric: str | None
     curve: str | None
     strict: bool
@@ -402,6 +402,8 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     focal: float
     smoothing: float
     merge: Literal["mean", "max"]
+    auto: bool | None
+    minutes: float | None
     crf: bool
     learn: Literal["subwords", "words"]
     scheme: Literal["BIO", "IOB1", "BIOES", "BILOU", "none"] | None
@@ -467,7 +469,6 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     similarity_weight: float
     decoder: Literal["crf", "viterbi", "spans"]
     one_by_one: bool
-    language: str
     singletons: bool | None
     mentions: float
     antecedents: int
