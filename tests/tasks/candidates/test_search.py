@@ -129,9 +129,9 @@ def chosen(**shares: float) -> str:
     return candidates.choose().name
 
 
-def test_a_costly_candidate_must_be_better_by_one_standard_error() -> None:
-    assert chosen(linear=0.80, tuned=0.81) == LINEAR
-    assert chosen(linear=0.70, tuned=0.90) == "fine-tuned: all weights"
+def test_the_best_candidate_is_chosen_and_of_equal_ones_the_simplest() -> None:
+    assert chosen(linear=0.80, layers=0.805) == LAYERS
+    assert chosen(linear=0.80, layers=0.80, tuned=0.80) == LINEAR
     assert chosen(linear=0.70, layers=0.85, tuned=0.95) == "fine-tuned: all weights"
 
 
