@@ -105,11 +105,15 @@ def finetune(
             return FineTunedModel.of(load(out, device=str(loaded.device)), tuned)
         for line in data_warnings(order.train, order.dev):
             job.say(line)
-        if isinstance(order, CandidateRun):
-            tuned = order.finetune(order.train, job)
-        else:
-            tuned = finetune_examples(order.task, order.bundle, order.train, order.dev, job)
+        tuned = _in_memory(order, job)
         return FineTunedModel.of(Model(tuned.bundle, loaded.device), tuned)
+
+
+def _in_memory(order: FineTuneRun, job: FineTuneArguments) -> FineTuneResult:
+    """A run without a directory."""
+    if isinstance(order, CandidateRun):
+        return order.finetune(order.train, job)
+    return finetune_examples(order.task, order.bundle, order.train, order.dev, job)
 
 
 @dataclass(frozen=True, kw_only=True)
