@@ -237,8 +237,9 @@ KNOWN_FLAGS = {
         f"larvatus finetune {task}": " ".join(sorted(f"{TUNING} {flags}".split()))
         for task, flags in {
             "classify": (
-                "--both-orders --class-weight --dense --dropout --focal --glue --header --label --labels --layers "
-                "--lstm --merge --mix --no-both-orders --no-header --no-mix --no-quoting --pair --pool --quoting "
+                "--auto --both-orders --class-weight --dense --dropout --focal --glue --header --label --labels "
+                "--layers --lstm --merge --minutes --mix --no-both-orders --no-header --no-mix --no-quoting --pair "
+                "--pool --quoting "
                 "--separator --smoothing --task --text"
             ),
             "choose": (

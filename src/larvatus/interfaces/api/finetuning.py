@@ -8,7 +8,7 @@ print(tagger)                                            # its scores on validat
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -25,12 +25,14 @@ from larvatus.data.labelled.problems import Errors, Problems, Report
 from larvatus.data.labelled.tables import path_strings
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.joined_tasks import FirstExamples, Others, join_tasks
+from larvatus.interfaces.api.small_data import with_search
 from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
 from larvatus.interfaces.settings import loaded_model
 from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.tasks.candidates.finetune import CandidateRun
 from larvatus.tasks.examples import read_examples, read_with_problems, task_of_file
 from larvatus.tasks.registry import TaskName, get_task, parse_file_options
-from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig, parse_arguments
+from larvatus.tasks.trainer.config import READING, FineTuneArguments, TrainConfig, parse_arguments
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.finetune import finetune as finetune_examples
 from larvatus.tasks.trainer.progress import FineTuneProgress, result_parts
@@ -92,6 +94,7 @@ def finetune(
     job = parse_arguments(task, given)
     order = prepare_finetuning(task, loaded.bundle, request, train=train, dev=dev, out=Path(out or ""))
     order, job = join_tasks(order, job, others or {}, FirstExamples(train=train, dev=dev, errors=errors))
+    order = with_search(order, job)
     reporter = Reporter.on_stream(quiet=quiet or followed or not launch().main)
     with FineTuneProgress(reporter, None if out is None else Path(out)) as show:
         for part in filter(None, (order.train, order.dev)):
@@ -100,10 +103,17 @@ def finetune(
         if out is not None:
             tuned = run_finetuning(order, job, show.point)
             return FineTunedModel.of(load(out, device=str(loaded.device)), tuned)
-        for line in data_warnings(order.train, order.dev):
-            job.say(line)
-        tuned = finetune_examples(order.task, order.bundle, order.train, order.dev, job)
+        tuned = _in_memory(order, job)
         return FineTunedModel.of(Model(tuned.bundle, loaded.device), tuned)
+
+
+def _in_memory(order: FineTuneRun, job: FineTuneArguments) -> FineTuneResult:
+    """A run without a directory."""
+    for line in data_warnings(order.train, order.dev):
+        job.say(line)
+    if isinstance(order, CandidateRun):
+        return order.finetune(order.train, job)
+    return finetune_examples(order.task, order.bundle, order.train, order.dev, job)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +141,7 @@ def job_from(
     options: Struct, training: TrainConfig, chosen: RunSettings, machine: TuningMachine, *, hold_out: bool
 ) -> FineTuneArguments:
     """The job of `larvatus finetune`, from the structs of its options."""
-    trained = TrainableConfig.read(chosen.trained, layer_decay=chosen.layer_decay, head_rate=chosen.head_rate)
+    trained = TrainableConfig.read(chosen.trained or "all", layer_decay=chosen.layer_decay, head_rate=chosen.head_rate)
     return FineTuneArguments(
         config=msgspec.structs.replace(training, trained=trained),
         options=options,
@@ -140,7 +150,20 @@ def job_from(
         metric=chosen.metric,
         strict=chosen.strict,
         hold_out=hold_out,
+        given=tuple(_given(training, chosen, hold_out=hold_out)),
     )
+
+
+def _given(training: TrainConfig, chosen: RunSettings, *, hold_out: bool) -> Iterator[str]:
+    """Flags that say what is trained and how, which turn the search of small data off."""
+    for struct, names in (
+        (training, set(TrainConfig.__struct_fields__) - {*READING, "trained"}),
+        (chosen, ("trained", "layer_decay", "head_rate", "seeds")),
+    ):
+        usual = type(struct)()
+        yield from (f"--{name.replace('_', '-')}" for name in names if getattr(struct, name) != getattr(usual, name))
+    if not hold_out:
+        yield "--no-dev"
 
 
 def prepare_finetuning(
@@ -186,6 +209,8 @@ class FineTunedModel(Model):
         """A loaded model with the result of its training; of the data nothing is kept."""
         made = cls(model.bundle, model.device, number=model.number, origin=model.origin)
         made.scores = dict(tuned.scores.values) if tuned.scores is not None else {}
+        if tuned.search is not None and tuned.scores is None:
+            made.scores = dict(tuned.search.values)
         made.metric = tuned.metric
         held_out = f", scored on {len(tuned.dev):,}" if tuned.dev is not None else ""
         made._read = f"fine-tuned on {len(tuned.train):,} examples{held_out}"

@@ -383,7 +383,7 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     seed: int
     resume: bool
     overwrite: bool
-    trained: str
+    trained: str | None
     metric: str | None
     curve: str | None
     strict: bool
@@ -402,6 +402,8 @@ class FinetuneKeywords(ColumnKeywords, total=False):
     focal: float
     smoothing: float
     merge: Literal["mean", "max"]
+    auto: bool
+    minutes: float | None
     crf: bool
     learn: Literal["subwords", "words"]
     scheme: Literal["BIO", "IOB1", "BIOES", "BILOU", "none"] | None

@@ -92,8 +92,8 @@ class RunSettings(Settings):
     """Resume the run in --out, if there is one."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
-    trained: Annotated[str, Flag(panel="Training")] = "all"
-    """Trainable part: all, head, last2, bias, lora, lora16, lora16-all."""
+    trained: Annotated[str | None, Flag(panel="Training")] = None
+    """Trainable part: all (the default), head, last2, bias, lora, lora16, lora16-all."""
     layer_decay: Annotated[PositiveShare, Flag(panel="Training")] = 1.0
     """Rate of a layer as a share of the one above."""
     head_rate: Annotated[Factor, Flag(panel="Training")] | None = None

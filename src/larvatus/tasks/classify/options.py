@@ -30,7 +30,7 @@ from msgspec import UNSET
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.flags import Flag
-from larvatus.core.ranges import DropoutRate, Focal, SizeOrNone, Weight
+from larvatus.core.ranges import DropoutRate, Focal, Range, SizeOrNone, Weight
 from larvatus.core.settings import Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Dataset, TextExample
@@ -41,6 +41,9 @@ from larvatus.models.heads.head import Dense
 from larvatus.models.heads.pooling import SUMMARIES
 from larvatus.tasks.arguments import Trainable, head_settings
 from larvatus.tasks.classify.classify import Merge
+
+MINUTES = Range(0, 10_000, above=True)
+"""Time budget of a search among candidates."""
 
 
 def _weights_given(words: Sequence[str]) -> dict[str, Any]:
@@ -89,6 +92,10 @@ class ClassifyOptions(Settings):
     """Share of a target that is spread over all classes."""
     merge: Merge = "mean"
     """How the windows of a long text are merged: by the mean of their scores, or by the highest."""
+    auto: Annotated[bool, Flag(panel="Training")] = False
+    """For small data: compare linear heads, fine-tuning and TF-IDF by cross-validation, and keep the best."""
+    minutes: Annotated[float, MINUTES, Flag(panel="Training")] | None = None
+    """Time budget of --auto; default: 2."""
 
 
 def classification_head(

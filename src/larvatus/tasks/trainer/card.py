@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from larvatus.core.tables import Table
 from larvatus.core.version import VERSION
 from larvatus.models.bundle.card import STATISTICS, format_number, render_figures, table
 from larvatus.models.bundle.claims import (
@@ -112,14 +113,12 @@ def _draw(result: FineTuneResult, processes: int) -> PowerDraw:
 def _training(result: FineTuneResult) -> dict[str, str | int | float]:
     run = next(run for run in result.runs if run.seed == result.kept)
     config = result.config
+    steps = {"epochs": config.epochs or 0, "batch": config.batch, "rate": config.peak, "steps": run.steps}
     facts: dict[str, str | int | float] = {
         **({"tasks": ", ".join(result.by_task)} if result.by_task else {}),
         "what was trained": config.trained.word,
         "parameters trained": result.trained,
-        "epochs": config.epochs or 0,
-        "batch": config.batch,
-        "rate": config.peak,
-        "steps": run.steps,
+        **(steps if run.steps else {}),  # logistic regression of a search is fitted to convergence
         "seconds of training": round(run.seconds, 1),
         "seeds": ", ".join(str(run.seed) for run in result.runs),
         "seed of these weights": result.kept,
@@ -206,6 +205,7 @@ def task_card(
         "\n".join(["## Data", "", f"Trained on {train}.", *([f"Held out: {dev}."] if dev else [])]),
         *(_mix(part, task) for task, part in result.parts.items()),
         render_figures(claims),
+        "\n".join(_candidates(result)),
         "\n".join(_how_chosen(result)),
         "\n".join(_limitations(result)),
     ]
@@ -289,6 +289,18 @@ def _mix(result: FineTuneResult, task: str) -> str:
     )
 
 
+def _candidates(result: FineTuneResult) -> Iterator[str]:
+    """What a search tried."""
+    if result.search is None:
+        return
+    yield from ("## How this model was chosen", "")
+    for part in result.search.parts():
+        marked = "\nThe marked candidate was kept; "
+        yield part.markdown() if isinstance(part, Table) else f"{marked}{part.removeprefix('* ')}."
+    values = ", ".join(f"{name} {value:.4f}" for name, value in result.search.values.items())
+    yield f"\nCross-validated scores of its kind on all {result.search.examples:,} examples: {values}."
+
+
 def _how_chosen(result: FineTuneResult) -> Iterator[str]:
     """Caveats about the validation results."""
     if result.scores is None:
@@ -302,6 +314,8 @@ def _how_chosen(result: FineTuneResult) -> Iterator[str]:
         yield "A temperature is fitted on one half of these examples and measured on the other."
     if many and any(part.fitted for part in result.parts.values()):
         yield "These weights are scored with the threshold that was fitted for them, the means of seeds before that."
+    if not any(run.steps for run in result.runs):  # nothing was chosen on these examples
+        return
     yield (
         f"{'Epoch and seed were' if many else 'The epoch was'} chosen by {result.metric} on the same held-out "
         "examples, so figures are a little flattering; take a test set that nobody has looked at for a claim."
@@ -313,7 +327,7 @@ def _limitations(result: FineTuneResult) -> Iterator[str]:
     named = any(getattr(config, "names_labels", False) for config in result.bundle.objectives)
     knows = "It knows the labels above and no others, and repeats" if named else "It repeats"
     yield f"- {knows} the gaps, errors and biases of its examples."
-    if result.scores is None:
+    if result.scores is None and result.search is None:
         yield "- Nothing was measured on held-out examples."
     for task, part in result.parts.items():
         of_task = f" of {task}" if task else ""

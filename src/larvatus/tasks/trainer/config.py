@@ -170,6 +170,8 @@ class FineTuneArguments:
     """Where checkpoints are saved; without it, a run that is stopped is lost."""
     auxiliary: AuxiliaryLoss | None = None
     """A loss on other texts that is added to the task's."""
+    given: tuple[str, ...] = ()
+    """Options of training that were given, such as `epochs`: they turn the search of small data off."""
     ranks: Ranks = field(default_factory=Ranks)
     """The processes that share each step."""
 
@@ -205,6 +207,10 @@ def scoring_options(runtime: Runtime) -> ScoringOptions:
 TRAINABLE_SETTINGS = ("layer_decay", "head_rate", "crf_rate", "embeddings")
 _RUN = {"metric": "metric", "strict": "strict", "hold_out": "hold_out", "watch": "callbacks"}
 _RUNTIME = ("device", "precision", "microbatch")
+CHOOSING = ("trained", "seeds", "hold_out", "watch")
+"""Settings that also turn the search of small data off; one who watches a run expects its steps."""
+READING = ("length", "truncate")
+"""Settings of `TrainConfig` that only say how a text is read."""
 
 
 def parse_arguments(task: str, settings: Mapping[str, Any]) -> FineTuneArguments:
@@ -236,6 +242,7 @@ def parse_arguments(task: str, settings: Mapping[str, Any]) -> FineTuneArguments
             options=options_given or parse_options(task, take(options), strict=True),
             runtime=Runtime.here(compile=False, **take(_RUNTIME)),
             seeds=tuple(range(first, first + seeds)) if isinstance(seeds, int) else seeds,
+            given=tuple(name for name in given if name in {*CHOOSING, *config, *TRAINABLE_SETTINGS} - {*READING}),
             **{_RUN[name]: value for name, value in take(_RUN).items()},
         )
     except msgspec.ValidationError as fault:

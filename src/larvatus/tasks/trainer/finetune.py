@@ -25,6 +25,7 @@ from larvatus.models.heads.head import HeadConfig
 from larvatus.models.network import Network, tag
 from larvatus.models.nn.lora import merge_lora, parameter_counts
 from larvatus.tasks.arguments import TaskArguments
+from larvatus.tasks.candidates.report import SearchReport
 from larvatus.tasks.features import EncodedExamples, Features, PlannedBatches, epoch_steps
 from larvatus.tasks.multitask.arguments import OneTaskArguments
 from larvatus.tasks.multitask.data import TaskBatches, long_texts, parts_of
@@ -70,6 +71,8 @@ class FineTuneResult:
     """Number of parameters that were trained."""
     windows: tuple[int, int]
     """Training examples that are longer than a window, and their windows."""
+    search: SearchReport | None = None
+    """Candidates that were compared by cross-validation, if the model was chosen so."""
     by_task: Mapping[str, FineTuneResult] = field(default_factory=dict)
     """Where several tasks were trained together: the result of each, with its own head, scores and calibration."""
 

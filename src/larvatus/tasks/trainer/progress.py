@@ -83,7 +83,9 @@ def main_metrics(values: dict[str, float]) -> dict[str, float]:
 
 
 def result_parts(result: FineTuneResult) -> Iterator[ReportPart]:
-    """Scores on held-out examples, how the weights were chosen, and calibration; nothing where none were held out."""
+    """What a search tried, scores on held-out examples, how the weights were chosen, and calibration."""
+    if result.search is not None:
+        yield from result.search.parts()
     if result.scores is not None:
         many = len(result.runs) > 1
         rows = []
@@ -97,7 +99,8 @@ def result_parts(result: FineTuneResult) -> Iterator[ReportPart]:
         run = next(run for run in result.runs if run.seed == result.kept)
         epoch = f"epoch {run.best.epoch:.3g}" if run.best is not None else "the weights"
         chosen = f"seed {run.seed}, {epoch}" if many else epoch
-        yield f"* best checkpoint: {chosen}, selected by {result.metric}"
+        if run.steps:  # a linear head of a search has no checkpoints
+            yield f"* best checkpoint: {chosen}, selected by {result.metric}"
         if many and any(part.fitted for part in result.parts.values()):
             yield "kept: with the fitted threshold; mean and deviation of seeds: before it"
     for task, part in result.parts.items():

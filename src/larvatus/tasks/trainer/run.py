@@ -42,7 +42,7 @@ from larvatus.tasks.trainer.checkpoint import CheckpointStore, check_same_run
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments
 from larvatus.tasks.trainer.finetune import FineTuneResult, finetune_on_split
 from larvatus.tasks.trainer.save import HISTORY, claimed_validation, contents_hash, save_result
-from larvatus.tasks.trainer.split import split_validation
+from larvatus.tasks.trainer.split import Split, split_validation
 from larvatus.training.engine.checkpoint import (
     FOLDER,
     NEW_RUN,
@@ -136,6 +136,15 @@ class FineTuneRun:
     ranked: ClassVar[bool] = True
     """Whether several processes can share it."""
 
+    @property
+    def more_identity(self) -> dict[str, Any]:
+        """What else the result depends on, which must be equal on resume."""
+        return {}
+
+    def split(self, args: FineTuneArguments) -> Split:
+        """Training and validation examples."""
+        return split_validation(self.train, self.dev, args)
+
     def finetune(self, train: Any, args: FineTuneArguments) -> FineTuneResult:
         """Fine-tune on training examples from which the validation examples are split off."""
         task = get_task(self.task)
@@ -162,7 +171,7 @@ def run_finetuning(
         for line in data_warnings(run.train, run.dev):
             args.say(line)
         identity = _identity(run, args)
-        train, dev = split_validation(run.train, run.dev, args)
+        train, dev = run.split(args)
         held_out = claimed_validation(dev, given=run.dev, train=run.train)
         run = dataclasses.replace(run, train=train, dev=dev)
         store = CheckpointStore.open(
@@ -327,6 +336,7 @@ def _identity(run: FineTuneRun, args: FineTuneArguments) -> dict[str, Any]:
         "groups": _hash([run.train.groups.get(example.place) for example in run.train.examples]),
         "curve": list(run.curve),
         "precision": args.runtime.precision,
+        **run.more_identity,
     }
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))
     return plain

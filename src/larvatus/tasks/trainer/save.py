@@ -115,7 +115,7 @@ def save_result(
         "kept": result.kept,
         "metric": result.metric,
         "scores": result.scores.values if result.scores is not None else {},
-    }
+    } | ({} if result.search is None else {"search": msgspec.to_builtins(result.search)})
     card = task_card(
         result,
         name=out.name,
@@ -125,5 +125,6 @@ def save_result(
         claims=claims,
         transformers=not isinstance(layout, Native),
     )
-    files.write_json(out / HISTORY, {"runs": msgspec.to_builtins(result.runs), "kept": result.kept})
+    searched = {} if result.search is None else {"search": msgspec.to_builtins(result.search)}
+    files.write_json(out / HISTORY, {"runs": msgspec.to_builtins(result.runs), "kept": result.kept} | searched)
     save_changed(bundle, out, lineage=lineage, card=CardText(card, claim_dicts(claims)))

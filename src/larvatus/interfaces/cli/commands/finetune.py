@@ -30,6 +30,7 @@ from larvatus.data.labelled.glue import PUBLISHED, GlueTask, glue_task, read_glu
 from larvatus.data.labelled.glue import TASKS as GLUE_TASKS
 from larvatus.interfaces.api.finetuning import RunRequest, job_from, prepare_finetuning
 from larvatus.interfaces.api.joined_tasks import FirstExamples, Others, join_tasks, others_of_command
+from larvatus.interfaces.api.small_data import with_search
 from larvatus.interfaces.api.task_settings import ExampleSettings, GlueSettings, RunSettings, TuningMachine
 from larvatus.interfaces.cli.from_struct import Panel, StructOption, from_structs, settings_of
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding
@@ -141,7 +142,8 @@ def _on_files(request: FinetuneRequest, glue: GlueSettings, console: Console) ->
     if not files.train or glue.glue is not None:
         other = ", or a task of GLUE with --task NAME --glue DIR" if request.task.of_glue else ""
         raise UsageError(f"name labelled examples with --train FILE{other}")
-    _carry_out(*request.order(files.model_name, files.train, files.dev or None, files.out), console)
+    order, job = request.order(files.model_name, files.train, files.dev or None, files.out)
+    _carry_out(with_search(order, job), job, console)
 
 
 def _carry_out(order: FineTuneRun, job: FineTuneArguments, console: Console) -> FineTuneResult:
