@@ -29,7 +29,7 @@ from larvatus.interfaces.api.small_data import with_search
 from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, split_columns
 from larvatus.interfaces.settings import loaded_model
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.tasks.candidates.finetune import CandidateRun
+from larvatus.tasks.candidates.finetune import SearchRun
 from larvatus.tasks.examples import read_examples, read_with_problems, task_of_file
 from larvatus.tasks.registry import TaskName, get_task, parse_file_options
 from larvatus.tasks.trainer.config import READING, FineTuneArguments, TrainConfig, parse_arguments
@@ -111,7 +111,7 @@ def _in_memory(order: FineTuneRun, job: FineTuneArguments) -> FineTuneResult:
     """A run without a directory."""
     for line in data_warnings(order.train, order.dev):
         job.say(line)
-    if isinstance(order, CandidateRun):
+    if isinstance(order, SearchRun):
         return order.finetune(order.train, job)
     return finetune_examples(order.task, order.bundle, order.train, order.dev, job)
 

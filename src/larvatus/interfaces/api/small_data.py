@@ -1,6 +1,6 @@
 """Whether a fine-tuning is a search among candidates (`--auto`, or `--minutes`).
 
-    run = with_search(run, args)              # a `CandidateRun`, or the run itself
+    run = with_search(run, args)              # a `SearchRun`, or the run itself
 
 Options of training and head say what is to be trained, so they are refused with it.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from larvatus.core.errors import UsageError
-from larvatus.tasks.candidates.finetune import CandidateRun
+from larvatus.tasks.candidates.finetune import SearchRun
 from larvatus.tasks.candidates.search import refuse_unsearchable
 from larvatus.tasks.classify.options import ClassifyOptions
 from larvatus.tasks.trainer.config import FineTuneArguments
@@ -36,4 +36,4 @@ def with_search(run: FineTuneRun, args: FineTuneArguments) -> FineTuneRun:
         raise UsageError("--auto searches on one process; start it without torchrun")
     refuse_unsearchable(run.train)
     fields = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
-    return CandidateRun(**fields, minutes=MINUTES if options.minutes is None else options.minutes)
+    return SearchRun(**fields, minutes=MINUTES if options.minutes is None else options.minutes)

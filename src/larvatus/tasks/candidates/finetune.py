@@ -107,7 +107,7 @@ def _with_temperature(result: FineTuneResult, calibration: Calibration) -> FineT
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CandidateRun(FineTuneRun):
+class SearchRun(FineTuneRun):
     """A search as a run in its own directory: one that is stopped before its end leaves nothing there."""
 
     ranked = False

@@ -49,7 +49,7 @@ class FrozenVectors:
     """[N, layers · D] of the highest layers, the last one last."""
     width: int
     seconds: float
-    """That reading all texts took."""
+    """Time that reading all texts took."""
     windows: tuple[int, int]
     """Texts longer than a window, and their windows."""
 

@@ -26,7 +26,7 @@ class CandidateScore(Struct, frozen=True, kw_only=True):
     high: float
     """Ends of the 95% bootstrap interval over examples."""
     seconds: float
-    """Of all folds, with computing the vectors."""
+    """Time of all folds, with computing the vectors."""
     penalty: float = 0.0
     """C of logistic regression; 0 of fine-tuned weights, which have none."""
 
