@@ -42,6 +42,12 @@ def test_streams_differ_in_every_coordinate_and_repeat():
     assert len({derive(1, "a", 0, 0), derive(2, "a"), derive(1, "b"), derive(1, "a", 1), derive(1, "a", 0, 1)}) == 5
 
 
+def test_an_item_of_numpy_is_the_item():
+    """Shifted by 128 bits, one of 64 became 0, so that all items had one stream."""
+    assert stream(1, "order", 2, np.int64(3)).random() == stream(1, "order", 2, 3).random()
+    assert stream(1, "order", 2, np.int64(3)).random() != stream(1, "order", 2, 0).random()
+
+
 def test_uniform_bits_are_uniform():
     bits = random_bits(0, "mask", 0, items=np.zeros(200_000, np.int64), draws=np.arange(200_000))
     for word in bits:

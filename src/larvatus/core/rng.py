@@ -52,7 +52,8 @@ def stream(seed: int, purpose: str, epoch: int = 0, item: int = 0) -> np.random.
     True
     """
     key = _PhiloxKey(np.frombuffer(_digest(seed, purpose, epoch, 16), "<u8"))
-    counter = np.array([0, 0, item & _WORD, item >> 64], np.uint64)  # the low half counts draws: items never overlap
+    number = int(item)  # numpy's integers would overflow here
+    counter = np.array([0, 0, number & _WORD, number >> 64], np.uint64)  # the low half counts draws: items never overlap
     philox = np.random.Philox(key, counter=counter)  # type: ignore[arg-type]  # numpy's stub lacks ISeedSequence
     return np.random.Generator(philox)
 
