@@ -53,7 +53,8 @@ def stream(seed: int, purpose: str, epoch: int = 0, item: int = 0) -> np.random.
     """
     key = _PhiloxKey(np.frombuffer(_digest(seed, purpose, epoch, 16), "<u8"))
     number = int(item)  # numpy's integers would overflow here
-    counter = np.array([0, 0, number & _WORD, number >> 64], np.uint64)  # the low half counts draws: items never overlap
+    # the low half counts draws, so items never overlap
+    counter = np.array([0, 0, number & _WORD, number >> 64], np.uint64)
     philox = np.random.Philox(key, counter=counter)  # type: ignore[arg-type]  # numpy's stub lacks ISeedSequence
     return np.random.Generator(philox)
 
