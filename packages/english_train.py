@@ -66,7 +66,6 @@ class Batch:
     """A flat batch of fixed size; its last sequences are filling."""
 
     tokens: TokenBatch[Tensor]
-    limit: int
     sequence_N: Tensor
     row_N: Tensor
     """The row of each token; the number of rows for filling."""
@@ -171,7 +170,7 @@ class Reader:
         )
         edited_S = on["edited"]
         return Batch(
-            tokens, LIMIT, sequence_N, row_N, word_N, on["clean"] | edited_S, edited_S, on["first"], on["second"], count
+            tokens, sequence_N, row_N, word_N, on["clean"] | edited_S, edited_S, on["first"], on["second"], count
         )
 
 
@@ -309,13 +308,11 @@ class Plan:
     rate: float = 1.5e-3
     warmup: int = 200
     masked: tuple[float, float] = (0.3, 0.15)
-    floor: float = 0.0
 
     def share(self, step: int) -> float:
-        """Of the peak rate."""
-        return min(1.0, (step + 1) / self.warmup) * max(
-            self.floor, 1 - max(0, step - self.warmup) / (self.steps - self.warmup)
-        )
+        """Share of the peak rate."""
+        left = 1 - max(0, step - self.warmup) / max(1, self.steps - self.warmup)
+        return min(1.0, (step + 1) / self.warmup) * left
 
 
 def train(losses: Losses, reader: Iterator[Batch], plan: Plan, minutes: float | None, log: Path) -> None:
