@@ -19,7 +19,7 @@ from larvatus.data.text.documents import Document
 from larvatus.data.text.languages import LanguagePath, read_languages, train_mixed_vocabulary
 from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import UnigramConfig
+from larvatus.data.text.vocabularies import UnigramConfig
 
 
 def main() -> None:

@@ -25,16 +25,15 @@ if TYPE_CHECKING:
     from larvatus.data.text.tokenizer import Tokenizer
     from larvatus.evaluation.audit.bias.report import BiasReport
     from larvatus.evaluation.vectors.mteb_encoder import MtebEncoder
-    from larvatus.inference.cloze.results import Fill, Fills, JointFill
-    from larvatus.inference.cloze.scores import Score
+    from larvatus.inference.cloze.results import Fill, Fills, JointFill, Score
     from larvatus.inference.model import Model, load
     from larvatus.inference.model.onnx import export_onnx
     from larvatus.inference.search.concordance import Concordance
     from larvatus.inference.search.passage_index import Index
     from larvatus.inference.search.results import SearchResults
-    from larvatus.inference.vectors.results import Vectors
     from larvatus.inference.vectors.similarity import Similarities
     from larvatus.inference.vectors.standardise import Standardiser
+    from larvatus.inference.vectors.vectors import Vectors
     from larvatus.interfaces.api.auditing_bias import audit_bias
     from larvatus.interfaces.api.benchmarking import bench
     from larvatus.interfaces.api.cards import card, verify_card
@@ -140,16 +139,15 @@ _NAMES = {
     "data.text.tokenizer": "Tokenizer",
     "evaluation.audit.bias.report": "BiasReport",
     "evaluation.vectors.mteb_encoder": "MtebEncoder",
-    "inference.cloze.results": "Fill Fills JointFill",
-    "inference.cloze.scores": "Score",
+    "inference.cloze.results": "Fill Fills JointFill Score",
     "inference.model": "Model load",
     "inference.model.onnx": "export_onnx",
     "inference.search.concordance": "Concordance",
     "inference.search.passage_index": "Index",
     "inference.search.results": "SearchResults",
-    "inference.vectors.results": "Vectors",
     "inference.vectors.similarity": "Similarities",
     "inference.vectors.standardise": "Standardiser",
+    "inference.vectors.vectors": "Vectors",
     "interfaces.api.auditing_bias": "audit_bias",
     "interfaces.api.benchmarking": "bench",
     "interfaces.api.cards": "card verify_card",

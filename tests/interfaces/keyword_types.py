@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from larvatus.core.flags import ASSIGNMENTS, PATH, field_docs
+from larvatus.core.settings import ASSIGNMENTS, PATH, field_docs
 from larvatus.inference import model
 from larvatus.inference.maps.instances import FindOptions
 from larvatus.inference.maps.word_map import MapOptions

@@ -14,7 +14,7 @@ from larvatus.core.errors import UsageError
 from larvatus.core.targets import ClassTargets
 from larvatus.data.labelled.glue import read_glue
 from larvatus.data.labelled.records import Place, TextExample
-from larvatus.data.text.vocabulary import BPEConfig, train_vocabulary
+from larvatus.data.text.vocabularies import BPEConfig, train_vocabulary
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig

@@ -17,7 +17,7 @@ import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Place
-from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
+from larvatus.data.text.vocabularies import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.classification import ClassificationConfig

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, CountOrNone, Size, SizeOrNone
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Place, TaggedExample, TextExample
 from larvatus.models.bundle.directory import Bundle

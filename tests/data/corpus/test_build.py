@@ -26,7 +26,7 @@ from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.readers import Document, ReadOptions
 from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import ByteBPEConfig, train_vocabulary
+from larvatus.data.text.vocabularies import ByteBPEConfig, train_vocabulary
 from tests import warm
 from tests.data.corpus.made_up import SMALL, made_up_text
 

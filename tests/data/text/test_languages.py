@@ -22,7 +22,7 @@ from larvatus.data.text.languages import (
     scale_counts,
     train_mixed_vocabulary,
 )
-from larvatus.data.text.vocabulary import UnigramConfig, WordPieceConfig, pipeline, train_vocabulary
+from larvatus.data.text.vocabularies import UnigramConfig, WordPieceConfig, pipeline, train_vocabulary
 
 SYLLABLES = {"big": ["ka", "lo", "mi", "ne", "pu", "ra"], "low": ["dji", "vbe", "gho", "xwa", "tsu"]}
 XLM_R = MixtureConfig(alpha=0.3).repeats

@@ -19,7 +19,7 @@ import larvatus as lv
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError, LarvatusError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import WordPieceConfig, train_vocabulary
 from larvatus.inference.model.adapters import add_adapter, extract_adapter, merge_adapter
 from larvatus.interfaces.cli.main import run
 from larvatus.interfaces.serve.app import build_app

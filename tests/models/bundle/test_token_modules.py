@@ -19,7 +19,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.targets import SentenceTargets
 from larvatus.data.labelled.records import Place
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle
 from larvatus.models.heads import sparse
 from larvatus.models.heads.late_interaction import LateInteractionConfig

@@ -16,7 +16,7 @@ import larvatus as lv
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import LarvatusError, UsageError
 from larvatus.data.labelled.records import Place, TextExample
-from larvatus.data.text.vocabulary import BPEConfig, train_vocabulary
+from larvatus.data.text.vocabularies import BPEConfig, train_vocabulary
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.models.network import Network

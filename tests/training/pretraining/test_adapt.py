@@ -22,7 +22,7 @@ from larvatus.data.corruption import WholeWordConfig
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.extend import subword_ids
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.device import on_device
 from larvatus.models.recipes import read_recipe

@@ -16,9 +16,8 @@ from larvatus.core.errors import ArtefactError, LarvatusError
 from larvatus.core.files import sha256
 from larvatus.core.run_identity import changed_fields
 from larvatus.data.corpus import Corpus
-from larvatus.evaluation.compare.passages import MaskedPassages
 from larvatus.evaluation.compare.results import ComparedObjective, LossPoint, RunResult
-from larvatus.evaluation.compare.word_nll import measure_word_nll
+from larvatus.evaluation.compare.word_nll import MaskedPassages, measure_word_nll
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import Network

@@ -24,14 +24,15 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.version import VERSION
 from larvatus.data.corpus.loader import Cursor
-from larvatus.evaluation.speed.model import BenchmarkModel, mean_length
 from larvatus.evaluation.speed.results import Benchmark, LoaderSpeed, Machine, MeasuredThroughput, SpeedResult
 from larvatus.evaluation.speed.timing import Ceiling, Timing, matrix_ceiling, peak_bytes, time_in_turns
 from larvatus.evaluation.speed.training import (
+    BenchmarkModel,
     LarvatusTraining,
     TimedTraining,
     TransformersTraining,
     flops_of,
+    mean_length,
     recomputes,
 )
 from larvatus.inference.model import load

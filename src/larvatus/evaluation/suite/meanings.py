@@ -38,8 +38,7 @@ from larvatus.inference.interpret.isotropy import IsotropyOptions, measure_isotr
 from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.evaluate import SetResult, difference_from, evaluate_set, paired_f1
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import ReadingCounts
+from larvatus.inference.senses.tagged import ReadingCounts, read_semcor
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.senses.wordnet import WordNet, unpack_wordnet
 from larvatus.inference.vectors.options import EmbedOptions

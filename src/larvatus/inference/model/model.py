@@ -11,16 +11,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
 
-from larvatus.core.tabular import ResultList
+from larvatus.core.tables import ResultList
 from larvatus.core.text_inputs import checked_inputs, checked_texts
 from larvatus.core.version import VERSION
 from larvatus.data.text.other_language import warn_of_other_language
-from larvatus.inference.cloze.fill import fill_blanks
+from larvatus.inference.cloze.fill import Candidates, fill_blanks
+from larvatus.inference.cloze.likelihood import score_texts
 from larvatus.inference.cloze.masked_copies import Method
-from larvatus.inference.cloze.pseudo_likelihood import score_texts
-from larvatus.inference.cloze.results import Fills
-from larvatus.inference.cloze.scores import Score
-from larvatus.inference.cloze.whole_words import Candidates
+from larvatus.inference.cloze.results import Fills, Score
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.model.ranking import rank_passages
 from larvatus.models.bundle.adapter_store import store_adapter

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from larvatus.core.errors import UsageError
-from larvatus.core.tabular import ResultList
+from larvatus.core.tables import ResultList
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.predict import InputPlace, PredictOptions, TaskPredictor
 from larvatus.tasks.registry import is_finetuned, task_of

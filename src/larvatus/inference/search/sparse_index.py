@@ -20,8 +20,8 @@ import numpy as np
 
 from larvatus.core.arrays import Bools, Doubles, Floats, Integers, Ints, Records
 from larvatus.core.errors import ArtefactError
-from larvatus.inference.search.exact import Matches, first_of_largest, ranked
-from larvatus.inference.search.ragged import AGAIN, WEIGHT, RaggedRecords, write_header
+from larvatus.inference.search.nearest import Matches, first_of_largest, ranked
+from larvatus.inference.search.storage import AGAIN, WEIGHT, RaggedRecords, write_header
 
 STARTS, ROWS, WEIGHTS = "tokens.starts.npy", "tokens.rows.npy", "tokens.weights.npy"
 BLOCK = 1 << 21

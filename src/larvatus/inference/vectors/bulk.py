@@ -36,8 +36,7 @@ from larvatus.inference.vectors.own_pooling import vector_encoder, vector_head, 
 from larvatus.inference.vectors.parts import BulkProgress, Number, VectorParts, assemble, check_format, rows, schema
 from larvatus.inference.vectors.passages import LocatedText, blocks, breaks_lines
 from larvatus.inference.vectors.plan import read_marks
-from larvatus.inference.vectors.results import Vectors
-from larvatus.inference.vectors.vectors import embed_texts
+from larvatus.inference.vectors.vectors import Vectors, embed_texts
 from larvatus.models.loaded import LoadedModel, settings_hash
 from larvatus.models.nn.device import explain_out_of_memory
 

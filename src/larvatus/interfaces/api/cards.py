@@ -17,8 +17,7 @@ import msgspec
 
 from larvatus.core import files, notebook
 from larvatus.core.errors import ArtefactError, DataError, UsageError, printable
-from larvatus.evaluation.cards.request import ClaimedModel, DataFinder
-from larvatus.evaluation.cards.verify import Verification, Verifier
+from larvatus.evaluation.cards.verify import ClaimedModel, DataFinder, Verification, Verifier
 from larvatus.interfaces.api.rerun import RERUN
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.card import format_claim

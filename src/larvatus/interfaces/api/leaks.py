@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory, check_outputs, new_output, write_output
 from larvatus.core.ranges import Count, Seed, ShareBetween, whole
 from larvatus.core.rng import stream
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.corpus.canaries import canaries_file, read_canaries
 from larvatus.data.text.readers import Skipped, list_files, read_documents
 from larvatus.evaluation.audit.leaks.exposure import ExposureOptions, exposures

@@ -35,9 +35,9 @@ from larvatus.evaluation.audit.toxicity.generated import Samples
 from larvatus.evaluation.audit.toxicity.generated import Tokens as GeneratedTokens
 from larvatus.evaluation.audit.toxicity.measure import NEUTRAL
 from larvatus.evaluation.cards.claims import checksum_of_files
-from larvatus.evaluation.cards.request import ChangedData, MissingData, NotRerunnable, OnlyRecorded, RerunRequest
+from larvatus.evaluation.cards.verify import ChangedData, MissingData, NotRerunnable, OnlyRecorded, RerunRequest
 from larvatus.evaluation.suite.part import SuitePart
-from larvatus.evaluation.suite.suites import get_suite
+from larvatus.evaluation.suite.run import get_suite
 from larvatus.interfaces.api.auditing_bias import MOST_PAIRS, PERMUTATIONS, SAMPLES, audit_bias
 from larvatus.interfaces.api.evaluating import score_examples, score_glue
 from larvatus.interfaces.api.leaks import (

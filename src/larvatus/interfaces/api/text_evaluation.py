@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from larvatus.core.settings import Settings
-from larvatus.core.tables import Table, render_text
-from larvatus.core.tabular import Tabular, data_frame
+from larvatus.core.tables import Table, Tabular, data_frame, render_text
 from larvatus.data.corpus import BuildOptions
 from larvatus.data.corpus import Corpus as Shards
 from larvatus.data.corpus.mixture import language_rows

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.labelled.problems import Errors
-from larvatus.evaluation.vectors.evaluate import VectorKind, VectorRequest, evaluate_vectors
-from larvatus.evaluation.vectors.results import VectorEvaluation
+from larvatus.evaluation.vectors.evaluate import VectorEvaluation, VectorKind, VectorRequest, evaluate_vectors
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.task_settings import SAMPLES, SEEDS
 from larvatus.interfaces.settings import read_settings

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 import msgspec
 
 from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.core.flags import Flag, PathName
 from larvatus.core.outputs import check_outputs
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, PathName, Settings
 from larvatus.core.signals import resumable
 from larvatus.data.bulk.executor import BulkSettings
 from larvatus.data.bulk.skipped import write_errors_to
@@ -30,8 +29,7 @@ from larvatus.inference.search.index import IndexDescription
 from larvatus.inference.search.index import build_index as write_index
 from larvatus.inference.senses.build import build_senses as mean_of_tagged
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import ReadingCounts
+from larvatus.inference.senses.tagged import ReadingCounts, read_semcor
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.bulk import BulkOptions, BulkRun, BulkSummary
 from larvatus.inference.vectors.bulk import embed_files as write_vectors

@@ -18,16 +18,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
-from larvatus.core.settings import Settings
-from larvatus.core.tables import Table
-from larvatus.core.tabular import Row
+from larvatus.core.settings import Flag, Settings
+from larvatus.core.tables import Row, Table
 from larvatus.data.bulk.row_files import row_file
 from larvatus.data.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.squad import write_predictions
-from larvatus.evaluation.compare.transfer import TransferResult
+from larvatus.evaluation.compare.languages import TransferResult
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.evaluating import (
     LabelledSource,

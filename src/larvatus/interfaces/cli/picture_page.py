@@ -14,7 +14,7 @@ from html import escape
 from itertools import count
 from pathlib import Path
 
-from larvatus.core.drawing.elements import STYLE, STYLE_BLOCK, legible
+from larvatus.core.drawing import STYLE, STYLE_BLOCK, legible
 from larvatus.core.errors import UsageError
 from larvatus.core.outputs import new_output
 from larvatus.inference.web_page import PAGE_END, asset, page_start

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from larvatus.core.flags import field_docs
+from larvatus.core.settings import field_docs
 from larvatus.core.version import VERSION
 from larvatus.interfaces.serve.operations.registry import OPERATIONS, AnyOperation
 from larvatus.interfaces.serve.responses import json_response

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from larvatus.core import files
-from larvatus.core.drawing.elements import STYLE, as_json, element
+from larvatus.core.drawing import STYLE, as_json, element
 from larvatus.core.errors import DataError, did_you_mean
 from larvatus.core.regular_files import is_there, read_text
 from larvatus.inference.model import load
@@ -83,7 +83,7 @@ class PictureRequest(msgspec.Struct):
     record: dict[str, Any]
 
     def draw(self) -> Any:
-        """The picture as the page builds it, `core/drawing/elements.py`."""
+        """The picture as the page builds it, `core/drawing.py`."""
         try:
             drawn = get_task(self.task).draw(self.record)
         except (msgspec.ValidationError, RecursionError) as fault:

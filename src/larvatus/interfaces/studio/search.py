@@ -27,7 +27,7 @@ from larvatus.core.regular_files import is_there
 from larvatus.inference.model import Model
 from larvatus.inference.search.build import BuildRun, BuildSummary, IndexContents, build_passage_index
 from larvatus.inference.search.generation import NAME
-from larvatus.inference.search.passages import PassageSettings
+from larvatus.inference.search.sources import PassageSettings
 from larvatus.interfaces.api.searching import DocumentSettings
 from larvatus.interfaces.serve.errors import RequestError, error_location, logger, without_paths
 from larvatus.interfaces.serve.served_models import ServedModels

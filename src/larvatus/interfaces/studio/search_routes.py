@@ -8,7 +8,7 @@ POST /studio/api/search/stop
 POST /studio/api/search/marks  {"index": "my-notes", "query": "…", "passages": ["…"]}   matching words, and a map
 
 Questions go to the server's own /v1/search. `marks` explains its results: the words of each passage that match a word
-of the question (`inference/search/word_matches.py`), and the question and the passages as points in the plane.
+of the question (`inference/search/late_index.py`), and the question and the passages as points in the plane.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.inference.maps.project import principal_components
+from larvatus.inference.maps.clusters import principal_components
+from larvatus.inference.search.late_index import QueryWords, match_words
 from larvatus.inference.search.text_vectors import unit_vectors
-from larvatus.inference.search.word_matches import QueryWords, match_words
 from larvatus.interfaces.serve.errors import NoSuchIndex
 from larvatus.interfaces.serve.served_models import ServedModels
 from larvatus.interfaces.studio.http import Answer, read_body, run_in_thread

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 from larvatus.core import notebook
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 
 Ending = Literal["end", "stop", "length", "context"]
 

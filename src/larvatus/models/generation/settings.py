@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import msgspec
 
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, PositiveShare, Range, Seed, short_repr, whole
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 
 DEFAULT_MAX_TOKENS = 50
 """Tokens that are added by default, if that many fit."""

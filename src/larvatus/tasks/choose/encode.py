@@ -17,7 +17,7 @@ from larvatus.core import notebook
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import edges, ranges
 from larvatus.core.pretraining_targets import IGNORE
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 from larvatus.core.targets import ChoiceTargets
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.multiple_choice import MultipleChoice

@@ -12,9 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import DropoutRate
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.labelled.file_options import Column, Paths, TableFiles
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from larvatus.core.errors import DataError
-from larvatus.core.flags import Flag
+from larvatus.core.settings import Flag
 from larvatus.data.labelled.file_options import Column, FileOptions
 from larvatus.data.labelled.tables import LabelledTable, named_column
 from larvatus.data.text.columns import (

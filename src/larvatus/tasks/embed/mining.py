@@ -24,10 +24,9 @@ import numpy as np
 
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag, PathName
 from larvatus.core.ranges import CountOrNone, Share
 from larvatus.core.rng import stream
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, PathName, Settings
 from larvatus.data.labelled.records import Dataset
 from larvatus.tasks.embed.encode import pairs_of
 from larvatus.tasks.embed.examples import SentenceExample

@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag, PathName
 from larvatus.core.ranges import PositiveWeight, Size, SizeOrNone, Weight
+from larvatus.core.settings import Flag, PathName
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.sentence_modules import sentence_head
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig, TextPool

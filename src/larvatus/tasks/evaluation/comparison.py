@@ -22,8 +22,7 @@ import numpy.typing as npt
 
 from larvatus.core import notebook
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.tables import ReportPart, Table, render_text
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import ReportPart, Table, Tabular, render_text
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
 from larvatus.tasks.evaluation.evaluation import Evaluation, plain
 from larvatus.tasks.evaluation.resampling import ResampledMetric

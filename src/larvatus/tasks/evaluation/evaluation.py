@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from larvatus.core import notebook
 from larvatus.core.arrays import Ints
-from larvatus.core.tables import ReportPart, Table, render_text
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import ReportPart, Table, Tabular, render_text
 from larvatus.data.labelled.records import Dataset
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.calibration import Reliability

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from larvatus.core import notebook
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.student_t import mean_interval
 

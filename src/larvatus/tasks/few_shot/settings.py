@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from msgspec import UNSET, UnsetType
 
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import (
     Count,
     CountOrNone,
@@ -22,7 +21,7 @@ from larvatus.core.ranges import (
     Temperature,
     whole,
 )
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS
 
 METHODS = ("zero", "calibrated", "context", "tune", "pet")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from larvatus.core.drawing.elements import Element
+from larvatus.core.drawing import Element
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import DropoutRate, Size
 from larvatus.core.settings import Settings

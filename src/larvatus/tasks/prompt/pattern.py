@@ -17,9 +17,8 @@ from string import Formatter
 from typing import Annotated, Any, Literal
 
 from larvatus.core.errors import DataError, UsageError, did_you_mean
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import short_repr
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.verbaliser import VerbaliserConfig

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 from larvatus.tasks.results import Coverage, Piece
 
 

@@ -14,8 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import CountOrNone, DropoutRate
+from larvatus.core.settings import Flag
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems

@@ -23,7 +23,7 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch, edges, runs
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.pretraining_targets import DenoisedText
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import shorten
 from larvatus.data.text.tokenizer import Tokenizer

@@ -37,7 +37,7 @@ from larvatus.data.text.counting import count_ids, count_words
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.extend import Extension, NewUnits, extend, frequent_units, listed_units
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import TokenizerConfig
+from larvatus.data.text.vocabularies import TokenizerConfig
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import tag

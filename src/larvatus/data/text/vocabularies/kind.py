@@ -1,4 +1,4 @@
-"""What every kind of vocabulary provides, and its special tokens. `vocabulary.py` has the table of all kinds.
+"""What every kind of vocabulary provides, and its special tokens. the package lists all kinds.
 
 class WordPiece(VocabularyKind[WordPieceConfig]): ...
 """

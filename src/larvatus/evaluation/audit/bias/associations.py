@@ -42,8 +42,14 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.core.tables import ReportPart, Table
-from larvatus.evaluation.audit.bias.report import ASSOCIATIONS, BiasPart, Resampling
-from larvatus.evaluation.audit.bias.word_lists import read_texts, read_toml, read_word_lists
+from larvatus.evaluation.audit.bias.report import (
+    ASSOCIATIONS,
+    BiasPart,
+    Resampling,
+    read_texts,
+    read_toml,
+    read_word_lists,
+)
 from larvatus.evaluation.audit.intervals import TARGETS, resampled
 from larvatus.inference.vectors.layers import Layers
 from larvatus.inference.vectors.options import EmbedOptions

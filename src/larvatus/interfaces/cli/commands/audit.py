@@ -16,9 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.labelled.file_options import TextFiles
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.audit.bias.report import as_json

@@ -16,9 +16,8 @@ import msgspec
 import typer
 
 from larvatus.core.errors import ArtefactError, UsageError, printable
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import Range
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.tables import Column, Table
 from larvatus.evaluation.cards.verify import GOOD, Verdict, Verification
 from larvatus.interfaces.api.cards import ModelCard, card, verify_card

@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, CountOrNone
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.tables import Table
 from larvatus.data.labelled.check import LONGEST, SHOWN, Examples, Measure, check
 from larvatus.data.labelled.glue import read_glue

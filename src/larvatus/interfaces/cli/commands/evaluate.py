@@ -22,15 +22,14 @@ import msgspec
 from rich.console import Console
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.tables import Table
 from larvatus.data.bulk.row_files import check_row_file
 from larvatus.data.text.streams import labelled_encoding
+from larvatus.evaluation.suite.part import SuiteSettings
 from larvatus.evaluation.suite.results import as_table
-from larvatus.evaluation.suite.settings import SuiteSettings
-from larvatus.evaluation.suite.suites import SuiteName
+from larvatus.evaluation.suite.run import SuiteName
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation
 from larvatus.interfaces.api.task_settings import EvaluationSettings

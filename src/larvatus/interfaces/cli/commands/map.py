@@ -11,14 +11,13 @@ from typing import Annotated, Literal
 import typer
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs, require_matplotlib, write_output
 from larvatus.core.ranges import Count, SmallSeed
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.text.documents import Skipped
 from larvatus.data.text.languages import path_of
+from larvatus.inference.maps.clusters import Method
 from larvatus.inference.maps.picture import about, draw_map, map_page
-from larvatus.inference.maps.project import Method
 from larvatus.inference.maps.word_map import WordMap
 from larvatus.inference.vectors.options import Pool
 from larvatus.interfaces.cli.from_struct import PLACES, Panel, from_structs

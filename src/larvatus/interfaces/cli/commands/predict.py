@@ -22,11 +22,10 @@ from rich.console import Console
 from rich.text import Text
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory, check_outputs
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.signals import resumable
-from larvatus.core.tabular import Row
+from larvatus.core.tables import Row
 from larvatus.data.bulk.parts import LineJob
 from larvatus.data.bulk.row_files import check_row_file, json_lines, row_file
 from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to

@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.tables import Column, Table
 from larvatus.data.labelled.file_options import TextFiles
 from larvatus.inference.model import load

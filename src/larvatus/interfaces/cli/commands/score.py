@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Flag
 from larvatus.core.signals import resumable
 from larvatus.core.tables import Cell, Column, Table
 from larvatus.data.bulk.parts import BlockLines, LineJob
@@ -26,9 +26,9 @@ from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import expand_patterns, has_columns, read_single_texts
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.minimal_pairs import GROUPS, Normalise
+from larvatus.inference.cloze.likelihood import BulkScoring, LabelledText
 from larvatus.inference.cloze.masked_copies import Method
-from larvatus.inference.cloze.pseudo_likelihood import BulkScoring, LabelledText
-from larvatus.inference.cloze.scores import Score, ScoreTotals
+from larvatus.inference.cloze.results import Score, ScoreTotals
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.pairs import score_pairs
 from larvatus.interfaces.cli.from_struct import Panel, from_structs

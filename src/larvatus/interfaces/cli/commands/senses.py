@@ -17,12 +17,11 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.outputs import check_outputs
 from larvatus.core.ranges import COUNT_OR_NONE, Weight
 from larvatus.core.settings import Settings
-from larvatus.core.tables import Column, Table
-from larvatus.core.tabular import Row
+from larvatus.core.tables import Column, Row, Table
 from larvatus.data.bulk.row_files import Write, check_row_file, row_file
 from larvatus.data.text.readers import Skipped, read_documents
 from larvatus.inference.model import load
-from larvatus.inference.senses.backoff import SenseEntry, describe_senses
+from larvatus.inference.senses.build import SenseEntry, describe_senses
 from larvatus.inference.senses.evaluate import SetResult, difference_from, evaluate_set
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagged import ReadingCounts, SenseSentence, gold_of, read_keys, read_unified

@@ -18,13 +18,11 @@ import typer
 from rich.console import Console
 
 from larvatus.core.errors import DataError, UsageError, printable
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
 from larvatus.core.ranges import ShareBetween, digits
 from larvatus.core.regular_files import read_named
-from larvatus.core.settings import Settings
-from larvatus.core.tables import Table
-from larvatus.core.tabular import Row
+from larvatus.core.settings import Flag, Settings
+from larvatus.core.tables import Row, Table
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.evaluation.compare.word_similarity import SimilarityOptions, evaluate_scws, evaluate_wic
 from larvatus.inference.model import Model, load

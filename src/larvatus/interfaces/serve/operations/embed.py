@@ -19,8 +19,7 @@ from larvatus.inference.model import Model
 from larvatus.inference.vectors.layers import PARTS, Pool, Unit
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.own_pooling import embed_options, vector_encoder, vector_head, vector_size
-from larvatus.inference.vectors.results import Vectors
-from larvatus.inference.vectors.vectors import embed_texts
+from larvatus.inference.vectors.vectors import Vectors, embed_texts
 from larvatus.interfaces.serve.errors import BadRequest
 from larvatus.interfaces.serve.operations.operation import (
     Body,

@@ -20,8 +20,14 @@ import numpy as np
 from msgspec import Meta
 
 from larvatus.core.arrays import Doubles, Ints
-from larvatus.inference.maps.clusters import MAX_CLUSTERS, WORTHWHILE, by_size, context_words, typical_words
-from larvatus.inference.maps.project import principal_components
+from larvatus.inference.maps.clusters import (
+    MAX_CLUSTERS,
+    WORTHWHILE,
+    by_size,
+    context_words,
+    principal_components,
+    typical_words,
+)
 from larvatus.inference.model import Model
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.layers import Pool
