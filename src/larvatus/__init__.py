@@ -21,7 +21,7 @@ from larvatus.core.threads import prepare_for_forks, use_passive_waiting
 if TYPE_CHECKING:
     from larvatus.core.batch import TokenBatch
     from larvatus.core.errors import LarvatusError
-    from larvatus.core.version import VERSION as __version__
+    from larvatus.core.run_identity import VERSION as __version__
     from larvatus.data.text.tokenizer import Tokenizer
     from larvatus.evaluation.audit.bias.report import BiasReport
     from larvatus.evaluation.vectors.mteb_encoder import MtebEncoder
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.toxicity import audit_toxicity
     from larvatus.interfaces.api.vectors import build_index, build_senses, embed_files
     from larvatus.interfaces.client import Client
-    from larvatus.models.generation.results import Continuation, Generated
+    from larvatus.models.generation.generate import Continuation, Generated
     from larvatus.models.recipes import Recipe, read_recipe
     from larvatus.tasks.choose.encode import Chosen
     from larvatus.tasks.estimators import TextClassifier, WordTagger
@@ -167,7 +167,7 @@ _NAMES = {
     "interfaces.api.toxicity": "audit_toxicity",
     "interfaces.api.vectors": "build_index build_senses embed_files",
     "interfaces.client": "Client",
-    "models.generation.results": "Continuation Generated",
+    "models.generation.generate": "Continuation Generated",
     "models.recipes": "Recipe read_recipe",
     "tasks.choose.encode": "Chosen",
     "tasks.estimators": "TextClassifier WordTagger",
@@ -181,7 +181,7 @@ _MODULES = {name: f"larvatus.{module}" for module, names in _NAMES.items() for n
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return import_module("larvatus.core.version").VERSION
+        return import_module("larvatus.core.run_identity").VERSION
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'larvatus' has no attribute {name!r}")

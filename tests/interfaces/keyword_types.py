@@ -22,11 +22,10 @@ from larvatus.inference import model
 from larvatus.inference.maps.instances import FindOptions
 from larvatus.inference.maps.word_map import MapOptions
 from larvatus.inference.search.search import SearchOptions
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.interfaces import api
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
-from larvatus.interfaces.api.text_evaluation import HeldOutSettings
-from larvatus.interfaces.api.vector_evaluation import VectorEvaluationSettings
+from larvatus.interfaces.api.text_evaluation import HeldOutSettings, VectorEvaluationSettings
 from larvatus.interfaces.settings import TextSettings
 from larvatus.models.generation.settings import GenerateSettings
 from larvatus.tasks.inputs import PredictOptions

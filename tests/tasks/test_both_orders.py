@@ -21,8 +21,7 @@ from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLMConfig
 from larvatus.tasks.classify.classify import labelled_texts
-from larvatus.tasks.encoding.sequences import text_sequences
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions, text_sequences
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions, loss_of, score_sequences
 

@@ -26,7 +26,7 @@ from larvatus.tasks.embed.evaluation import evaluate_sentences
 from larvatus.tasks.embed.examples import SentenceExample
 from larvatus.tasks.embed.reader import read_sentences
 from larvatus.tasks.embed.teacher import load_teacher, teacher_vectors
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.step_parts import step_parts

@@ -26,7 +26,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.models.objectives import CausalLMConfig, DenoisingConfig
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.trainer.trainable import TrainableConfig, trainable
 from larvatus.tasks.write.encode import encode_pairs

@@ -12,7 +12,7 @@ accuracy  0.5000
 | --- | --- |
 | accuracy | 0.5000 |
 
-Cells are strings: the module that makes a table formats its numbers. `interfaces/cli/tables.py` prints in colour.
+Cells are strings: the module that makes a table formats its numbers. `interfaces/cli/output.py` prints in colour.
 
 Results as rows: what every Python result offers, and what CSV and TSV files hold.
 

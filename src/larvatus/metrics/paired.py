@@ -21,7 +21,7 @@ import numpy.typing as npt
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
-from larvatus.metrics.bootstrap import Of, Score, as_rows, bootstrap_scores, percentiles, score_of_all, weighted_sums
+from larvatus.metrics.intervals import Of, Score, as_rows, bootstrap_scores, percentiles, score_of_all, weighted_sums
 
 ROUNDING = 1e-12
 """Differences closer than this are equal."""

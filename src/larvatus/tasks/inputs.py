@@ -13,7 +13,7 @@ from larvatus.data.labelled.records import Place, TaggedExample, TextExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.generation.settings import Beams
 from larvatus.tasks.classify.classify import Merge
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 
 Input = str | tuple[str, str] | tuple[str, Sequence[str]] | Sequence[str]
 """A text; a pair of texts, for a classifier, or a question and its passage; a context with its endings; the words of a

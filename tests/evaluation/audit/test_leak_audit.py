@@ -31,12 +31,12 @@ from larvatus.evaluation.audit.masked_loss import (
     first_words,
     hidden_words,
     read_spans,
+    sample_texts,
     text_losses,
 )
-from larvatus.evaluation.audit.sampled_texts import sample_texts
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.accuracy import clopper_pearson
-from larvatus.metrics.roc import caught, curve
+from larvatus.metrics.ranking import caught, curve
 from larvatus.models.masked_prediction import find_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig

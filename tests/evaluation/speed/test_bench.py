@@ -38,9 +38,8 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import NextSentenceConfig
 from larvatus.models.recipes import read_recipe
-from larvatus.training.engine.reporter import Reporter
+from larvatus.training.engine.reporter import Reporter, flops_per_token
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.throughput import flops_per_token
 from tests.shared import SMALL
 
 MACHINE = MachineSettings(device="cpu", workers=0)

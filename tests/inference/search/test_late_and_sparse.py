@@ -19,8 +19,7 @@ from larvatus.inference.search.late_index import decode_tokens, encode_tokens
 from larvatus.inference.search.storage import RECORDS, RaggedRecords, token_record, write_records
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.new_heads import attach_head
-from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
-from larvatus.models.heads.late_interaction import LateInteractionConfig
+from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig, LateInteractionConfig
 from larvatus.models.heads.sparse import SparseConfig
 
 HEADS = {"late": LateInteractionConfig(size=8), "sparse": SparseConfig()}

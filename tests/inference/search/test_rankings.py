@@ -20,7 +20,7 @@ from larvatus.inference.search import storage as quantised
 from larvatus.inference.search.lexical import K1, B, LexicalIndex, words_of, write_lexical
 from larvatus.inference.search.nearest import Matches, VectorGraph, fuse, nearest_vectors, write_graph
 from larvatus.inference.search.storage import StoredVectors, VectorFormat, half_products, sign_bits, to_int8
-from larvatus.models.heads.reranking import RerankingConfig
+from larvatus.models.heads.sequence_score import RerankingConfig
 
 TEXTS = [
     "The bank of the river was deep.",

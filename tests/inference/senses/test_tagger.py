@@ -14,7 +14,7 @@ from larvatus.inference.senses.build import SenseBackoff, build_senses, describe
 from larvatus.inference.senses.evaluate import evaluate_set
 from larvatus.inference.senses.tagged import ReadingCounts, SenseInstance, SenseSentence, read_semcor
 from larvatus.inference.senses.tagger import SenseOptions, SenseTagger, find_instances, find_tagged
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 
 EVERY = ("synset", "hypernym", "lexname")
 

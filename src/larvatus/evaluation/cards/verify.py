@@ -42,7 +42,7 @@ from msgspec import Struct
 from larvatus.core import notebook
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, did_you_mean, printable
 from larvatus.core.files import sha256
-from larvatus.core.version import VERSION
+from larvatus.core.run_identity import VERSION
 from larvatus.inference.model import Model, load
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.card import format_claim

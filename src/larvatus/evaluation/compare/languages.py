@@ -45,10 +45,10 @@ from larvatus.data.corpus.packing import ContiguousConfig, FullSentencesConfig, 
 from larvatus.data.corruption import CorruptionConfig, MaskingConfig
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.text.languages import LanguageSource, language_of, languages_in, path_of
-from larvatus.data.text.sentences import is_language
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.metrics.bootstrap import Interval
+from larvatus.data.text.words import is_language
 from larvatus.metrics.figures import Figure
+from larvatus.metrics.intervals import Interval
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.recipes import parse_recipe
 from larvatus.tasks.evaluation.evaluation import Evaluation, plain, plain_metrics

@@ -51,10 +51,9 @@ from larvatus.core.rng import derive, stream
 from larvatus.core.settings import Settings
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.readers import Document
-from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.special_tokens import wrap_batch
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.words import segment_words
+from larvatus.data.text.words import Mode, segment_words, sentence_spans
 from larvatus.inference.cloze.fill import window
 from larvatus.models.masked_prediction import MaskedPredictor, find_predictor
 from larvatus.models.network import Network

@@ -42,21 +42,20 @@ from larvatus.data.corpus.packing import FullSentencesConfig
 from larvatus.data.corruption import packed_length
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.readers import read_documents
-from larvatus.data.text.sentences import split_sentences
+from larvatus.data.text.words import split_sentences
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.encoder_base import set_activation_checkpointing
 from larvatus.models.recipes import Recipe, recipe_table
 from larvatus.training.engine.optimizer import build_optimizer
 from larvatus.training.engine.ranks import Ranks
-from larvatus.training.engine.reporter import Reporter
+from larvatus.training.engine.reporter import Reporter, flops_per_token
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.step import autocast
-from larvatus.training.engine.throughput import flops_per_token
 from larvatus.training.pretraining.adapt import ParentVocabulary
 from larvatus.training.pretraining.evaluation import build_corruption
+from larvatus.training.pretraining.job import ParentModel
 from larvatus.training.pretraining.memory import must_recompute
-from larvatus.training.pretraining.parent import ParentModel
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 from larvatus.training.pretraining.step import Stepper
 

@@ -41,7 +41,7 @@ from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagged import ReadingCounts, read_semcor
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.senses.wordnet import WordNet, unpack_wordnet
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.metrics.accuracy import wilson
 from larvatus.metrics.correlation import spearman_interval
 from larvatus.models.loaded import model_fingerprint

@@ -37,8 +37,8 @@ import torch
 
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, Preempted, UsageError, did_you_mean
+from larvatus.core.run_identity import VERSION
 from larvatus.core.signals import resumable
-from larvatus.core.version import VERSION
 from larvatus.data.labelled.glue import PUBLISHED, TASKS
 from larvatus.evaluation.suite.fine_tuned import FineTunedPart
 from larvatus.evaluation.suite.masked import MaskedPart, MinimalPairsPart

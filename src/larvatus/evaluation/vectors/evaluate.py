@@ -57,7 +57,7 @@ from larvatus.evaluation.vectors.measures import (
     similarity_metrics,
     tf_idf,
 )
-from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.intervals import Interval
 from larvatus.tasks.examples import read_examples
 
 Metrics = Mapping[str, Interval]

@@ -6,7 +6,7 @@ Unit vectors of the distinct texts of a set, from a model or from TF-IDF.
     vectors.cosines(["the river"], ["the town"])
 
 Every text is embedded once, however often a set names it, and in the way of the model (`inference/vectors/
-own_pooling.py`). TF-IDF is the baseline that sees words only: an encoder that is not better than it has learned nothing
+pooling.py`). TF-IDF is the baseline that sees words only: an encoder that is not better than it has learned nothing
 that a set asks for.
 
 Scores of vectors, by what they are used for.
@@ -28,7 +28,7 @@ for the order of the cosines, Pearson's r for proportions. Both have bootstrap i
 **Classification** from frozen vectors: logistic regression of `shots` examples of every class, in several draws, each
 scored on all test examples. Vectors are centred and scaled by one number, so that the mean square length of a draw is 1
 and the penalty weighs the same for all models (sparse ones keep their length, which is 1). The interval of the accuracy
-has both factors resampled, draws and test examples (`metrics/clusters.py`, Owen 2007), so few draws make it wide.
+has both factors resampled, draws and test examples (`metrics/intervals.py`, Owen 2007), so few draws make it wide.
 
 **Clustering**: mini-batch k-means (Sculley 2010) of vectors into as many clusters as there are labels, and V-measure,
 as in MTEB (Muennighoff et al. 2023). k-means depends on where it starts: the score is the mean over several seeds.
@@ -54,10 +54,9 @@ from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection
 from larvatus.evaluation.retrieval import DEPTH
 from larvatus.inference.search.lexical import LexicalIndex, write_lexical
-from larvatus.metrics.bootstrap import Interval, bootstrap
-from larvatus.metrics.clustering import v_measure_interval
-from larvatus.metrics.clusters import crossed_mean
+from larvatus.metrics.classification import v_measure_interval
 from larvatus.metrics.correlation import pearson, spearman
+from larvatus.metrics.intervals import Interval, bootstrap, crossed_mean
 from larvatus.metrics.ranking import average_precision_of_scores, best_accuracy, trec_order
 
 AT_ONCE = 1_024

@@ -55,11 +55,10 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import NO_WORD, edges, runs
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import short_repr, whole
-from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.special_tokens import wrap_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WELL_KNOWN
-from larvatus.data.text.words import ALONE, segment_words
+from larvatus.data.text.words import ALONE, segment_words, split_sentences
 from larvatus.inference.cloze.results import Fill, Fills, JointFill
 from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
 from larvatus.models.network import Network

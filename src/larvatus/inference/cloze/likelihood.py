@@ -47,7 +47,7 @@ from larvatus.core.batch import TokenBatch, edges, runs
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.bulk.executor import Executor
-from larvatus.data.bulk.skipped import compute_good_rows, skips_bad_rows
+from larvatus.data.bulk.parts import compute_good_rows, skips_bad_rows
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze.masked_copies import CopyBatch, Method, masked_copies

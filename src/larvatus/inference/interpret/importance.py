@@ -36,8 +36,8 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.outputs import check_directory
 from larvatus.core.ranges import digits
+from larvatus.core.run_identity import VERSION
 from larvatus.core.settings import Settings
-from larvatus.core.version import VERSION
 from larvatus.inference.interpret.attention import check_head
 from larvatus.models.bundle.card import without_marks
 from larvatus.models.bundle.card_update import read_card

@@ -34,7 +34,7 @@ from larvatus.inference.maps.clusters import (
 )
 from larvatus.inference.maps.instances import CorpusInstance, InstanceSample
 from larvatus.inference.vectors.layers import Layers, LayerWeights
-from larvatus.inference.vectors.options import EmbedOptions, Pool
+from larvatus.inference.vectors.pooling import EmbedOptions, Pool
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder

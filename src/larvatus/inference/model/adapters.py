@@ -29,7 +29,7 @@ from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.outputs import check_outputs
 from larvatus.core.rng import stream
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import without_marks

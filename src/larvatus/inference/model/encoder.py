@@ -27,9 +27,15 @@ from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.layers import PARTS, Layers, Unit
-from larvatus.inference.vectors.options import EmbedOptions, Pool
-from larvatus.inference.vectors.own_pooling import embed_options, vector_encoder, vector_head, vector_size
 from larvatus.inference.vectors.plan import Spans, Text
+from larvatus.inference.vectors.pooling import (
+    EmbedOptions,
+    Pool,
+    embed_options,
+    vector_encoder,
+    vector_head,
+    vector_size,
+)
 from larvatus.inference.vectors.similarity import Similarities, WordInstance, similarities, word_instance
 from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
 from larvatus.inference.vectors.vectors import Vectors, embed_matrix, embed_texts

@@ -12,8 +12,7 @@ from larvatus.core.tables import ResultList
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.predict import InputPlace, PredictOptions, TaskPredictor
 from larvatus.tasks.registry import is_finetuned, task_of
-from larvatus.tasks.rerank.encode import reranker_of
-from larvatus.tasks.rerank.results import RankedPassage, ScoredPassage
+from larvatus.tasks.rerank.encode import RankedPassage, ScoredPassage, reranker_of
 from larvatus.tasks.rerank.task import RerankTask
 
 

@@ -34,7 +34,7 @@ from larvatus.data.bulk.executor import Executor, LocalExecutor
 from larvatus.data.corpus.sources import skip_reasons
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
 from larvatus.data.text.readers import has_columns, read_documents
-from larvatus.data.text.sentences import Mode
+from larvatus.data.text.words import Mode
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.search.generation import NAME, FileSum, Generation, IndexManifest, map_vectors, passage_texts
 from larvatus.inference.search.lexical import WORDS, write_lexical

@@ -26,8 +26,8 @@ from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.tables import Tabular
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
-from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.passages import LocatedText, blocks
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 

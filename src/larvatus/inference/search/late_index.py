@@ -37,7 +37,7 @@ from larvatus.core.arrays import Bools, Doubles, Floats, Ints, Records
 from larvatus.core.batch import edges
 from larvatus.inference.search.nearest import Matches, VectorGraph, first_of_largest, nearest_vectors, ranked
 from larvatus.inference.search.storage import RaggedRecords, Run, StoredVectors, to_int8, token_record
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.vectors import Vectors, embed_texts
 from larvatus.models.loaded import LoadedModel
 

@@ -47,9 +47,9 @@ from larvatus.inference.search.concordance import (
 )
 from larvatus.inference.search.index import NAME, InstanceIndex
 from larvatus.inference.vectors.layers import Layers, Pool
-from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.parts import schema as rows_of
 from larvatus.inference.vectors.passages import PassageOptions, passages
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.similarity import WordInstance, instance_vectors
 from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
 from larvatus.models.loaded import LoadedModel

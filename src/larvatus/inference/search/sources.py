@@ -36,7 +36,7 @@ from larvatus.core.files import as_text
 from larvatus.core.ranges import CountOrNone, whole
 from larvatus.core.settings import Flag, Settings
 from larvatus.data.text.readers import Skipped, list_files
-from larvatus.data.text.sentences import Mode, sentence_spans
+from larvatus.data.text.words import Mode, sentence_spans
 from larvatus.inference.search.generation import Generation, SourceFile
 
 TICK_NS = 2_000_000_000

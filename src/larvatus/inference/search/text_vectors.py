@@ -26,12 +26,12 @@ from larvatus.inference.search.generation import IndexManifest
 from larvatus.inference.search.late_index import encode_tokens, mean_vector
 from larvatus.inference.search.sparse_index import encode_weights
 from larvatus.inference.search.storage import Kind, StoredVectors
-from larvatus.inference.vectors.own_pooling import embed_options, vector_size
+from larvatus.inference.vectors.pooling import embed_options, vector_size
 from larvatus.models.heads.head import VectorKind
 from larvatus.tasks.embed.compared import ComparedTexts, SparseTexts, TokenTexts, compared_texts, reading_of
 from larvatus.tasks.embed.encode import encode_sentences
 from larvatus.tasks.embed.examples import SentenceExample
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions
 
 

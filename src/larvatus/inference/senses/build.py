@@ -42,7 +42,7 @@ from larvatus.inference.senses.inventory import InventoryOrigin, SenseInventory,
 from larvatus.inference.senses.tagged import Lemmas, ReadingCounts, SenseSentence
 from larvatus.inference.senses.wordnet import POS, Sense, WordNet
 from larvatus.inference.vectors.layers import LayerWeights
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 

@@ -28,9 +28,8 @@ from larvatus.core.ranges import Weight
 from larvatus.core.settings import Settings
 from larvatus.core.tables import ResultList, Tabular
 from larvatus.core.text_inputs import checked_texts
-from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.words import segment_words
+from larvatus.data.text.words import Mode, segment_words, sentence_spans
 from larvatus.inference.senses.build import Rung, SenseBackoff, SenseCandidates, Step, embed_instances
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagged import Lemmas, SenseInstance, SenseSentence, SentenceBuilder

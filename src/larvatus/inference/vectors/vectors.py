@@ -44,8 +44,8 @@ from larvatus.core.tables import Tabular
 from larvatus.data.text.align import join_words
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.vectors.layers import PARTS, LayerWeights, Unit
-from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.plan import EncodedUnits, PoolingPlan, Spans, Text, check_texts, encode_units, make_plan
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.models.heads.embedding import Embedding
 from larvatus.models.nn.device import check_bf16, forward_budget, on_device
 from larvatus.models.nn.encoder import Encoder

@@ -27,8 +27,8 @@ from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.adapt import adapted_recipe
+from larvatus.training.pretraining.job import ParentModel
 from larvatus.training.pretraining.memory import check_memory
-from larvatus.training.pretraining.parent import ParentModel
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import BenchKeywords

@@ -20,7 +20,7 @@ from larvatus.core.outputs import check_directory, check_outputs, write_output
 from larvatus.core.rng import stream
 from larvatus.core.signals import resumable
 from larvatus.data.bulk.executor import BulkSettings
-from larvatus.data.bulk.skipped import ignoring_bad_rows, write_errors_to
+from larvatus.data.bulk.parts import ignoring_bad_rows, write_errors_to
 from larvatus.data.corpus.build import BuildOptions, CorpusSummary
 from larvatus.data.corpus.build import build_corpus as build_shards
 from larvatus.data.corpus.hygiene.check import CorpusCheck, CorpusChecker, SharedSet, describe_reason

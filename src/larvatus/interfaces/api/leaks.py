@@ -31,15 +31,14 @@ from larvatus.evaluation.audit.leaks.extraction import (
 from larvatus.evaluation.audit.leaks.membership import Membership, membership
 from larvatus.evaluation.audit.leaks.report import LeakReport
 from larvatus.evaluation.audit.leaks.restoration import Restoration, RestorationOptions, restoration
-from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words
-from larvatus.evaluation.audit.sampled_texts import SampledTexts, sample_texts
+from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, SampledTexts, Words, sample_texts
 from larvatus.evaluation.cards.claims import leak_claims
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import changed_reading
 from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.bundle.checksums import model_digest
-from larvatus.models.generation.prompts import can_infill
+from larvatus.models.generation.generator import can_infill
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import AuditLeaksKeywords, SplitMembersKeywords

@@ -55,11 +55,10 @@ from larvatus.models.bundle.claims import Claim, PowerDraw, energy_claims, size_
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.models.recipes import parse_recipe
-from larvatus.tasks.examples import read_examples
+from larvatus.tasks.examples import read_examples, same_places
 from larvatus.tasks.registry import parse_file_options, task_of, tasks_of, with_task
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.trainer.save import contents_hash
-from larvatus.tasks.trainer.split import same_places
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 from larvatus.training.pretraining.evaluation import evaluate_held_out
 from larvatus.training.pretraining.saving import corpus_claims, held_out_claims

@@ -16,7 +16,7 @@ from larvatus.core.ranges import Count
 from larvatus.core.settings import Flag, PathName, Settings
 from larvatus.core.signals import resumable
 from larvatus.data.bulk.executor import BulkSettings
-from larvatus.data.bulk.skipped import write_errors_to
+from larvatus.data.bulk.parts import write_errors_to
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import Model, load
 from larvatus.inference.search.build import (

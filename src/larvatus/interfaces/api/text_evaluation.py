@@ -1,28 +1,43 @@
-"""Masked words of validation text: the scores of a language model, overall and by language.
+"""Evaluation without a task: of masked words of text, and of vectors.
+
+Masked words of validation text: the scores of a language model, overall and by language.
 
 scores = score_text(bundle, {"sw": "held_out/sw.txt"}, TextSettings(), device="cpu", tokens=1_048_576)
 scores.rows(each=True)          # a row for each language, then one for all
+
+Measure the vectors of a model: settings of `lv.evaluate(model, data=…, vectors=…)` and of `evaluate --vectors`.
+
+evaluate("runs/faq", data="sts.tsv", vectors="sts", baselines=True).metrics["spearman"]
+evaluate("runs/faq", data="test.tsv", train="train.tsv", vectors="classification", shots=10, draws=10)
+evaluate("runs/faq", data="scifact/", vectors="retrieval")
 """
 
 from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from larvatus.core.settings import Settings
+from larvatus.core.ranges import Count
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.tables import Table, Tabular, data_frame, render_text
 from larvatus.data.corpus import BuildOptions
 from larvatus.data.corpus import Corpus as Shards
 from larvatus.data.corpus.mixture import language_rows
+from larvatus.data.labelled.in_memory import Examples
+from larvatus.data.labelled.problems import Errors
 from larvatus.evaluation.compare.languages import evaluate_text, open_text
+from larvatus.evaluation.vectors.evaluate import VectorEvaluation, VectorKind, VectorRequest, evaluate_vectors
+from larvatus.inference.model import Model
 from larvatus.interfaces.api.evaluation_claims import changed_reading, text_claims
-from larvatus.interfaces.settings import Corpus, TextSettings, text_given
+from larvatus.interfaces.api.task_settings import SAMPLES, SEEDS
+from larvatus.interfaces.settings import Corpus, TextSettings, read_settings, text_given
 from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.bundle.directory import Bundle
+from larvatus.tasks.registry import parse_file_options
 from larvatus.training.engine.settings import BUDGETS, Runtime
 from larvatus.training.pretraining.evaluation import HeldOutScores, perplexity
 
@@ -120,3 +135,59 @@ def _row(language: str, result: HeldOutScores, fertility: float) -> dict[str, An
         "unigram_accuracy": result.guess_accuracy,
         "fertility": fertility,
     }
+
+
+class VectorEvaluationSettings(Settings):
+    """What vectors are measured by."""
+
+    vectors: VectorKind | None = None
+    """Measure the vectors of any encoder on --data: retrieval, sts, pairs, classification or clustering."""
+    queries: Annotated[str | None, Flag(metavar="FILE")] = None
+    """Queries of retrieval (JSONL, SMART), where --data is a file of documents."""
+    judgements: Annotated[str | None, Flag(metavar="FILE")] = None
+    """Judgements of retrieval (TREC, BEIR, SMART)."""
+    shots: Count = 10
+    """Classification: training examples of each class in a sample."""
+    draws: Annotated[int, SEEDS] = 10
+    """Number of samples of training examples, or of k-means seeds, from 0."""
+    baselines: bool = False
+    """Also score TF-IDF, and BM25 where texts are ranked."""
+    samples: Annotated[int, SAMPLES] = 1000
+    """Samples of the bootstrap."""
+
+
+def evaluate_model_vectors(
+    model: Model, data: Examples, columns: Mapping[str, Any], settings: Mapping[str, object], *, errors: Errors
+) -> VectorEvaluation:
+    """Measure vectors from the keywords of `evaluate`; `train` may be anything that holds examples."""
+    others = {name: value for name, value in settings.items() if name != "train"}
+    (chosen,) = read_settings(others, VectorEvaluationSettings, function="evaluate")
+    return run_vector_evaluation(model, data, chosen, train=settings.get("train"), columns=columns, errors=errors)
+
+
+def run_vector_evaluation(
+    model: Model,
+    data: Examples,
+    chosen: VectorEvaluationSettings,
+    *,
+    train: Examples | None,
+    columns: Mapping[str, Any],
+    errors: Errors,
+    progress: Callable[[int], None] = lambda done: None,
+) -> VectorEvaluation:
+    """Measure vectors from a struct."""
+    assert chosen.vectors is not None
+    request = VectorRequest(
+        kind=chosen.vectors,
+        data=data,
+        train=train,
+        queries=chosen.queries,
+        judgements=chosen.judgements,
+        columns=parse_file_options("classify", columns),
+        errors=errors,
+        shots=chosen.shots,
+        draws=chosen.draws,
+        samples=chosen.samples,
+        baselines=chosen.baselines,
+    )
+    return evaluate_vectors(model, request, name=str(model.bundle.path), progress=progress)

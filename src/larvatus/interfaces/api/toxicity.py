@@ -17,8 +17,7 @@ from larvatus.core.outputs import check_outputs, write_output
 from larvatus.core.ranges import Count, Seed, whole
 from larvatus.core.settings import Flag, PathName, Settings
 from larvatus.data.text.readers import read_documents
-from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words
-from larvatus.evaluation.audit.sampled_texts import sample_texts
+from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words, sample_texts
 from larvatus.evaluation.audit.toxicity.before_after import AnyToxicity, BeforeAfter, before_after, read_stereotypes
 from larvatus.evaluation.audit.toxicity.generated import GeneratedOptions, Samples, Tokens, generated_toxicity
 from larvatus.evaluation.audit.toxicity.judges import ClassifierJudge, Judge, WordListJudge

@@ -37,7 +37,7 @@ from larvatus.interfaces.api.evaluating import (
 )
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.cli.options import check_plot
-from larvatus.interfaces.cli.tables import show_part, show_report, wide_console
+from larvatus.interfaces.cli.output import show_part, show_report, wide_console
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.tasks.evaluation.evaluation import Evaluation

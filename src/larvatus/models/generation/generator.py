@@ -1,4 +1,6 @@
-"""What a model generates with: an encoder that continues prompts, and the head that predicts its tokens.
+"""What a model generates with, the prompts it reads, and the text of its output.
+
+What a model generates with: an encoder that continues prompts, and the head that predicts its tokens.
 
     generator = require_generator(network)             # refused if the model reads both sides
     state = generator.encoder.generation_state(prompts, max_new=20, head=generator.head)      # prompts: a flat batch
@@ -11,19 +13,39 @@ its own start token. Decoding is the same for both. An encoder has these methods
 nothing for it. `head` turns states into logits, [M, D] → [M, V]: the head of the objective that the model was trained
 on, tied to the encoder's word vectors. B sequences, N tokens of the prompts, M tokens of the continuations, D hidden
 size, V vocabulary.
+
+Prompts as a model reads them, and the text of its output.
+
+prompt_ids("Once upon a", tokenizer, closed=False)           # special tokens only at the start: the text continues
+prompt_ids("translate: Haus", tokenizer, closed=True)        # for an encoder–decoder: a complete text
+
+`InfillPrompts` prompts a generative model for the missing part of a text:
+
+    prompts = InfillPrompts.of(network, tokenizer)
+    prompts.ids(before, after)                      # what the model reads
+    prompts.opening                                 # the start of its answer, which is given to the model
+
+A left-to-right model reads what precedes the blank; what follows is not read. An encoder–decoder (T5, Raffel et al.
+2020) reads the whole text with its first sentinel at the blank; its decoder generates that sentinel, then the missing
+tokens, then the next sentinel. One that was fine-tuned to answer texts (`writing`) has no blanks: it reads a whole text
+and generates another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import UsageError
+from larvatus.data.text.special_tokens import sentinel_ids
+from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.network import Network
 
 Head = Callable[[Tensor], Tensor]
@@ -120,3 +142,92 @@ def require_generator(network: Network, *, name: str = "the model") -> Generator
         )
     scorer = getattr(objective, "denoising", objective)  # for text to text, the pretraining objective inside the head
     return Generator(cast(GeneratingEncoder, network.encoder), cast(TokenPredictor, scorer))
+
+
+TAIL = 16
+"""Tokens of the prompt that are decoded with new ones: enough for spaces and characters of several bytes."""
+
+
+def prompt_ids(text: str, tokenizer: Tokenizer, *, closed: bool, label: str = "the prompt") -> Ints:
+    """The tokens that the model reads; an empty prompt is its start token."""
+    ids = np.asarray(tokenizer.encode(text).ids, dtype=np.int64)
+    template = tokenizer.template.single
+    wrapped = template.ids(ids) if closed else np.concatenate([np.array(template.gaps[0], np.int64), ids])
+    if len(wrapped):
+        return wrapped
+    start = start_id(tokenizer)
+    if start is None:
+        raise UsageError(f"{label} is empty, and the vocabulary has no start or end token to begin at; give some words")
+    return np.array([start], np.int64)
+
+
+def start_id(tokenizer: Tokenizer) -> int | None:
+    """The start token of a text if the template adds none: the token that ends the previous text."""
+    return next(iter(end_ids(tokenizer)), _named(tokenizer, "bos_token"))
+
+
+def end_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """The end token of a text: the `eos_token` of the tokenizer's files, else the last token of the template."""
+    named = _named(tokenizer, "eos_token")
+    return frozenset(tokenizer.template.single.gaps[-1][-1:] if named is None else (named,))
+
+
+def continuation_text(tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int]) -> str:
+    """The text that these tokens add to a prompt, including the space before the first word, without the end token."""
+    ends = end_ids(tokenizer)
+    written = list(ids[:-1]) if ids and ids[-1] in ends else list(ids)
+    tail = [index for index in prompt if index not in tokenizer.special_ids][-TAIL:]
+    before, whole = tokenizer.decode(tail), tokenizer.decode([*tail, *written])
+    return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(written)
+
+
+def _named(tokenizer: Tokenizer, role: str) -> int | None:
+    """The token that `tokenizer_config.json` names, by a string or a description; None if it names none."""
+    named: Any = tokenizer.config.get(role)
+    content = named.get("content") if isinstance(named, dict) else named
+    return tokenizer.id(content) if isinstance(content, str) else None
+
+
+def can_infill(network: Network, tokenizer: Tokenizer) -> bool:
+    """Whether the model can generate a missing part of a text: gpt, gpt2, and t5 before fine-tuning."""
+    return can_generate(network) and not InfillPrompts.of(network, tokenizer).answers
+
+
+@dataclass(frozen=True, eq=False)
+class InfillPrompts:
+    """Prompts of one model."""
+
+    tokenizer: Tokenizer
+    opening: Ints
+    """Tokens at the start of every answer: the sentinel of the blank, or none."""
+    ends: frozenset[int]
+    """Tokens that end an answer."""
+    closed: bool
+    """Whether the model also reads what follows the blank."""
+
+    @classmethod
+    def of(cls, network: Network, tokenizer: Tokenizer, *, name: str = "the model") -> InfillPrompts:
+        """Refused if the model does not generate, and if an encoder–decoder has no sentinels."""
+        closed = require_generator(network, name=name).encoder.closes_prompts
+        fills = closed and "denoising" in network.objectives
+        sentinels = sentinel_ids(tokenizer) if fills else np.empty(0, np.int64)
+        if fills and not len(sentinels):
+            raise UsageError(f"the vocabulary of {name} has no sentinels <extra_id_0> … to mark a blank with; use a t5")
+        return cls(tokenizer, sentinels[:1], end_ids(tokenizer) | frozenset(sentinels.tolist()), closed)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the model answers whole texts, without a blank in them."""
+        return self.closed and not len(self.opening)
+
+    def ids(self, before: Ints, after: Ints | None = None) -> Ints:
+        """The tokens that the model reads, including special ones."""
+        frame = self.tokenizer.template.single
+        if self.closed:
+            parts = [before, self.opening] if after is None else [before, self.opening, after]
+            return np.asarray(frame.ids(np.concatenate(parts)), np.int64)
+        read = np.concatenate([np.array(frame.gaps[0], np.int64), before])
+        start = start_id(self.tokenizer)
+        if len(read) or start is None:
+            return read
+        return np.array([start], np.int64)

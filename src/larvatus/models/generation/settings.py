@@ -80,7 +80,7 @@ class GenerateSettings(Settings):
         except msgspec.ValidationError as fault:
             if isinstance(fault.__cause__, UsageError):
                 raise fault.__cause__ from None
-            raise UsageError(f"generate: {fault}") from fault
+            raise UsageError(f"fill: {fault}") from fault
 
     def _check_beams(self) -> None:
         if self.temperature or self.top_k or self.top_p:

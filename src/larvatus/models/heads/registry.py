@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Union
 from larvatus.models.heads.answering import QuestionAnsweringConfig
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.heads.coreference import CoreferenceConfig
-from larvatus.models.heads.embedding import EmbeddingConfig
+from larvatus.models.heads.embedding import EmbeddingConfig, LateInteractionConfig
 from larvatus.models.heads.head import HeadConfig
-from larvatus.models.heads.late_interaction import LateInteractionConfig
-from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.parsing import ParsingConfig
-from larvatus.models.heads.reranking import RerankingConfig
 from larvatus.models.heads.roles import RolesConfig
+from larvatus.models.heads.sequence_score import MultipleChoiceConfig, RerankingConfig
 from larvatus.models.heads.spans import SpansConfig
 from larvatus.models.heads.sparse import SparseConfig
 from larvatus.models.heads.tagging import TaggingConfig

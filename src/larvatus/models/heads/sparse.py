@@ -29,10 +29,10 @@ from larvatus.core.batch import edges, runs
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Temperature, Weight
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.heads.text_head import TextHeadConfig, TokenHead, text_lengths
+from larvatus.models.heads.embedding import TextHeadConfig, TokenHead, text_lengths
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
-from larvatus.models.objectives.sentence.base import Texts
+from larvatus.models.objectives.sentence.losses import Texts
 from larvatus.models.objectives.sentence.splade import Splade, WeightVectors
 
 NUMBERS = 1 << 23

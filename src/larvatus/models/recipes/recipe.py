@@ -46,7 +46,7 @@ from larvatus.data.text.vocabularies.characters import CharactersConfig
 from larvatus.models.network import ObjectiveConfig, generator_config
 from larvatus.models.nn.elmo import ElmoConfig
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.objectives.loss import RestrictsModel, WordObjective
+from larvatus.models.objectives.linear_cross_entropy import RestrictsModel, WordObjective
 
 
 class MuonSettings(NamedTuple):

@@ -23,11 +23,19 @@ from larvatus.metrics.calibration import softmax
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads.head import Dense
-from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.pooling import resolve_pool
+from larvatus.models.heads.sequence_score import MultipleChoiceConfig
 from larvatus.tasks.arguments import TaskArguments, head_settings, with_layer_mix
-from larvatus.tasks.choose.encode import Chosen, chooser_of, encode_choices, ending_scores
-from larvatus.tasks.choose.evaluation import METRICS, ChoiceEvaluation, ChoiceValidation, evaluate_choices
+from larvatus.tasks.choose.encode import (
+    METRICS,
+    ChoiceEvaluation,
+    ChoiceValidation,
+    Chosen,
+    chooser_of,
+    encode_choices,
+    ending_scores,
+    evaluate_choices,
+)
 from larvatus.tasks.choose.reader import (
     ChoiceExample,
     choice_of,

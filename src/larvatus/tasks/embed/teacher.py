@@ -33,7 +33,7 @@ from larvatus.models.bundle.sentence_modules import sentence_head, unsupported_m
 from larvatus.models.heads.embedding import EmbeddingConfig
 from larvatus.tasks.embed.encode import EncodeOptions, embedder_of, encode_sentences, text_vectors
 from larvatus.tasks.embed.examples import SentenceExample
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions
 
 AT_ONCE = 8_192

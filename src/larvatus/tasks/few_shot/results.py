@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 from larvatus.core import notebook
 from larvatus.core.tables import Tabular
-from larvatus.metrics.bootstrap import Interval
-from larvatus.metrics.student_t import mean_interval
+from larvatus.metrics.intervals import Interval, mean_interval
 
 
 @dataclass(frozen=True)

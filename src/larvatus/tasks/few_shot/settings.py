@@ -22,7 +22,7 @@ from larvatus.core.ranges import (
     whole,
 )
 from larvatus.core.settings import Flag, Settings
-from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS
+from larvatus.tasks.prompt.prompted import NEUTRAL_TEXTS
 
 METHODS = ("zero", "calibrated", "context", "tune", "pet")
 DRAWS = whole(1, 10_000)

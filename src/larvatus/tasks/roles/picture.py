@@ -30,7 +30,7 @@ from larvatus.core.drawing import (
     text_width,
 )
 from larvatus.core.errors import UsageError
-from larvatus.data.text.sentences import sentence_spans
+from larvatus.data.text.words import sentence_spans
 
 LAYER = 25.0
 BAR = 19.0

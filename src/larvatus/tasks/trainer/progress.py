@@ -17,8 +17,7 @@ from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.run import LearningCurvePoint
 from larvatus.tasks.trainer.selection import Epoch, compare
 from larvatus.tasks.validation import Scores
-from larvatus.training.engine.reporter import Reporter
-from larvatus.training.engine.throughput import RemainingTime
+from larvatus.training.engine.reporter import RemainingTime, Reporter
 
 LINE_EVERY_S = 30.0
 """Seconds between two lines of progress, where there is no bar."""

@@ -43,7 +43,7 @@ from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import tag
 from larvatus.models.recipes import Recipe, edited_recipe, parse_recipe, read_recipe, recipe_names, recipe_table
 from larvatus.training.engine.reporter import Reporter
-from larvatus.training.pretraining.parent import ParentModel
+from larvatus.training.pretraining.job import ParentModel
 from larvatus.training.pretraining.prepare import (
     CorpusBuilder,
     Documents,

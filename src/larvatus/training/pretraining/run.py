@@ -35,9 +35,8 @@ from larvatus.training.engine.launch import launch
 from larvatus.training.engine.optimizer import build_optimizer
 from larvatus.training.engine.parallel import evaluating
 from larvatus.training.engine.ranks import Ranks, check_ranks_agree, ranks
-from larvatus.training.engine.reporter import MetricsLog, Reporter
+from larvatus.training.engine.reporter import MetricsLog, Reporter, flops_per_token, peak_flops
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.throughput import flops_per_token, peak_flops
 from larvatus.training.pretraining.adapt import read_extension
 from larvatus.training.pretraining.budget import describe_plan, known_steps, make_plan, measure_steps
 from larvatus.training.pretraining.checkpoint import (

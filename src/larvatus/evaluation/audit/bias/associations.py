@@ -52,12 +52,11 @@ from larvatus.evaluation.audit.bias.report import (
 )
 from larvatus.evaluation.audit.intervals import TARGETS, resampled
 from larvatus.inference.vectors.layers import Layers
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
-from larvatus.metrics.bootstrap import Interval
-from larvatus.metrics.clusters import cluster_bootstrap
 from larvatus.metrics.figures import Figure
+from larvatus.metrics.intervals import Interval, cluster_bootstrap
 from larvatus.metrics.paired import ROUNDING
 from larvatus.models.loaded import LoadedModel
 

@@ -33,12 +33,11 @@ import numpy.typing as npt
 
 from larvatus.core.errors import DataError
 from larvatus.core.outputs import write_output
+from larvatus.core.run_identity import VERSION
 from larvatus.core.tables import ReportPart, render_text
 from larvatus.core.text_inputs import refuse_surrogates
-from larvatus.core.version import VERSION
 from larvatus.data.text.streams import numbered_lines
-from larvatus.metrics.bootstrap import Interval, bootstrap
-from larvatus.metrics.clusters import cluster_bootstrap, crossed_mean, mean_of_sums, mean_rows
+from larvatus.metrics.intervals import Interval, bootstrap, cluster_bootstrap, crossed_mean, mean_of_sums, mean_rows
 from larvatus.models.bundle.claims import Claim, claim_dicts
 
 

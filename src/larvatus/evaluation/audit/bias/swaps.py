@@ -41,8 +41,8 @@ from larvatus.data.text.streams import numbered_lines
 from larvatus.evaluation.audit.bias.report import SWAPS, BiasPart, Resampling, number, percent, span
 from larvatus.evaluation.audit.intervals import TEXTS, resampled
 from larvatus.inference.model import Model
-from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
+from larvatus.metrics.intervals import Interval
 from larvatus.tasks.registry import task_of
 
 

@@ -44,8 +44,8 @@ from larvatus.evaluation.audit.bias.report import (
 )
 from larvatus.evaluation.audit.intervals import resampled, template_unit
 from larvatus.inference.cloze.slots import Slot
-from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
+from larvatus.metrics.intervals import Interval
 
 GROUP, MASK = "[GROUP]", "[MASK]"
 FIELDS = ("sentences", "groups", "attributes")

@@ -43,8 +43,8 @@ from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.figures import Figure
+from larvatus.models.generation.generator import InfillPrompts, can_infill
 from larvatus.models.generation.likelihood import continuation_scores
-from larvatus.models.generation.prompts import InfillPrompts, can_infill
 from larvatus.models.masked_prediction import require_predictor
 
 UNKNOWN = 1 / math.log(2)

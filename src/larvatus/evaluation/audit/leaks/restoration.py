@@ -29,8 +29,8 @@ from larvatus.evaluation.audit.masked_loss import HiddenSpan, read_spans
 from larvatus.inference.cloze.fill import window
 from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import clopper_pearson
-from larvatus.metrics.bootstrap import bootstrap
 from larvatus.metrics.figures import Figure, spread_figures
+from larvatus.metrics.intervals import bootstrap
 from larvatus.models.masked_prediction import require_predictor
 
 Kind = Literal["name", "number"]

@@ -36,8 +36,16 @@ from larvatus.interfaces.api.leaks import (
 from larvatus.interfaces.api.toxicity import ToxicityInputs, ToxicitySettings, run_toxicity_audit
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding, Json, Machine, ModelName, Overwrite, Reading
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
-from larvatus.interfaces.cli.tables import print_json, show_report, show_tables, wide_console
+from larvatus.interfaces.cli.output import (
+    ProgressReporter,
+    Quiet,
+    hint,
+    print_json,
+    report_skipped,
+    show_report,
+    show_tables,
+    wide_console,
+)
 
 SETS = "Sets"
 Columns = Annotated[Mapping[str, Any], AnyOf((TextFiles,), Panel(EXAMPLES, without=("labels",)))]

@@ -20,7 +20,7 @@ from larvatus.data.labelled.problems import Problems, Report, count_noun
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.output import show_part
 from larvatus.models.bundle.model_names import find_model
 from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, TaskName, parse_file_options

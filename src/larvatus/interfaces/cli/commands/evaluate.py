@@ -33,8 +33,13 @@ from larvatus.evaluation.suite.run import SuiteName
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation
 from larvatus.interfaces.api.task_settings import EvaluationSettings
-from larvatus.interfaces.api.text_evaluation import COLUMNS, HeldOutSettings, score_text
-from larvatus.interfaces.api.vector_evaluation import VectorEvaluationSettings, run_vector_evaluation
+from larvatus.interfaces.api.text_evaluation import (
+    COLUMNS,
+    HeldOutSettings,
+    VectorEvaluationSettings,
+    run_vector_evaluation,
+    score_text,
+)
 from larvatus.interfaces.cli.commands.data import Columns
 from larvatus.interfaces.cli.example_evaluation import (
     TASK,
@@ -46,8 +51,14 @@ from larvatus.interfaces.cli.example_evaluation import (
 )
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Machine, MixedText, TextSources
-from larvatus.interfaces.cli.progress import ProgressReporter, is_quiet, report_skipped_counts
-from larvatus.interfaces.cli.tables import print_json, show_part, wide_console
+from larvatus.interfaces.cli.output import (
+    ProgressReporter,
+    is_quiet,
+    print_json,
+    report_skipped_counts,
+    show_part,
+    wide_console,
+)
 from larvatus.interfaces.settings import TextSettings
 from larvatus.tasks.registry import is_finetuned
 from larvatus.training.engine.reporter import Reporter, rich_table

@@ -25,8 +25,7 @@ from larvatus.interfaces.api.task_settings import TuningMachine
 from larvatus.interfaces.cli.commands.finetune import show_result
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding, Json
-from larvatus.interfaces.cli.progress import Quiet, is_quiet
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.output import Quiet, is_quiet, show_part
 from larvatus.models.bundle.model_names import model_or_packaged
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.few_shot.results import PromptTable

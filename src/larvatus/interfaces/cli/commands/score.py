@@ -19,9 +19,8 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Flag
 from larvatus.core.signals import resumable
 from larvatus.core.tables import Cell, Column, Table
-from larvatus.data.bulk.parts import BlockLines, LineJob
+from larvatus.data.bulk.parts import BlockLines, LineJob, skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.bulk.row_files import check_row_file, json_lines
-from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import expand_patterns, has_columns, read_single_texts
 from larvatus.data.text.tokenizer import Tokenizer
@@ -33,8 +32,7 @@ from larvatus.inference.model import Model
 from larvatus.interfaces.api.pairs import score_pairs
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Bulk, Encoding, Json, Machine, ModelName, TextFileOptions
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet
-from larvatus.interfaces.cli.tables import print_json, show_part
+from larvatus.interfaces.cli.output import ProgressReporter, Quiet, print_json, show_part
 from larvatus.metrics.accuracy import Accuracy, PairAccuracies
 
 LINES_AT_ONCE = 256

@@ -32,8 +32,7 @@ from larvatus.inference.search.sources import PassageSettings
 from larvatus.interfaces.api.searching import DocumentSettings, SearchSettings, run_document_indexing, run_search
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MODEL_HELP, READING, Bulk, Json, Machine, Overwrite
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, reading_text
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.output import ProgressReporter, Quiet, hint, reading_text, show_part
 from larvatus.models.bundle.model_names import model_or_packaged
 
 DEFAULT = "ask"

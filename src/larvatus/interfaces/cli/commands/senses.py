@@ -30,8 +30,7 @@ from larvatus.inference.senses.wordnet import NAMES, WordNet
 from larvatus.interfaces.api.vectors import SenseVectorSettings, run_sense_build
 from larvatus.interfaces.cli.from_struct import Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Overwrite
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, report_skipped
-from larvatus.interfaces.cli.tables import print_json, show_part
+from larvatus.interfaces.cli.output import ProgressReporter, Quiet, print_json, report_skipped, show_part
 from larvatus.interfaces.settings import TextSettings
 from larvatus.metrics.classification import sense_f1
 from larvatus.models.bundle.model_names import HELP as PACKAGED

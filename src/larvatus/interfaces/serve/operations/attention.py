@@ -11,8 +11,8 @@ from larvatus.core.errors import UsageError
 from larvatus.inference.interpret.attention import attend, check_head
 from larvatus.inference.interpret.heads import text_statistics
 from larvatus.inference.model import Model
-from larvatus.interfaces.serve.errors import OverLimit
 from larvatus.interfaces.serve.operations.operation import Body, Item, Operation, RequestCost, ServedModel
+from larvatus.interfaces.serve.responses import OverLimit
 
 MOST_NUMBERS = 1 << 21
 """Most weights in a response."""

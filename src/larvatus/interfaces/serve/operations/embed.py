@@ -17,10 +17,8 @@ from msgspec import Meta
 from larvatus.core.arrays import Floats
 from larvatus.inference.model import Model
 from larvatus.inference.vectors.layers import PARTS, Pool, Unit
-from larvatus.inference.vectors.options import EmbedOptions
-from larvatus.inference.vectors.own_pooling import embed_options, vector_encoder, vector_head, vector_size
+from larvatus.inference.vectors.pooling import EmbedOptions, embed_options, vector_encoder, vector_head, vector_size
 from larvatus.inference.vectors.vectors import Vectors, embed_texts
-from larvatus.interfaces.serve.errors import BadRequest
 from larvatus.interfaces.serve.operations.operation import (
     Body,
     Item,
@@ -30,6 +28,7 @@ from larvatus.interfaces.serve.operations.operation import (
     standardiser,
     windowed,
 )
+from larvatus.interfaces.serve.responses import BadRequest
 
 
 class EmbedBody(Body):

@@ -31,9 +31,8 @@ from larvatus.inference.maps.clusters import (
 from larvatus.inference.model import Model
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.layers import Pool
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.similarity import WordInstance, instance_vectors, similarities, word_instance
-from larvatus.interfaces.serve.errors import BadRequest, WrongBody
 from larvatus.interfaces.serve.operations.operation import (
     Body,
     Item,
@@ -44,6 +43,7 @@ from larvatus.interfaces.serve.operations.operation import (
     standardiser,
     windowed,
 )
+from larvatus.interfaces.serve.responses import BadRequest, WrongBody
 
 
 class InstancesBody(Body):

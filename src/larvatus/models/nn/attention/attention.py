@@ -6,7 +6,7 @@
 No token ever attends to another sequence, and nothing is padded. Two things are separate:
 
     layout     where the tokens of a sequence are in the batch, which decides the computation (`layout.py`)
-    mask       which of them attend to each other: all, those in a window, those before (`attention_mask.py`)
+    mask       which of them attend to each other: all, those in a window, those before (`layout.py`)
 
 N tokens, H heads, K size of a head, D = H·K hidden size; B sequences.
 """
@@ -19,10 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
 from larvatus.models.nn.attention.fused import attend_flat, attend_fused, supports_fused_attention
 from larvatus.models.nn.attention.grouped import attend_from, attend_grouped, grouped_weights
-from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout, TokenLayout
+from larvatus.models.nn.attention.layout import FULL, AttentionMask, FlatLayout, GroupedLayout, TokenLayout
 from larvatus.models.nn.linear import Int8Linear, LoRALinear, full_weight
 from larvatus.models.nn.positions import rotate
 

@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
-from larvatus.models.nn.attention.layout import GroupedLayout
+from larvatus.models.nn.attention.layout import FULL, AttentionMask, GroupedLayout
 from larvatus.models.nn.compiling import uncompiled
 from larvatus.models.nn.dropout import keep_scale
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from larvatus.core.batch import edges, runs
-from larvatus.models.objectives.sentence.base import TextVectors
+from larvatus.models.objectives.sentence.losses import TextVectors
 
 NUMBERS = 1 << 23
 """Products of tokens that are in memory at once: 32 MiB."""

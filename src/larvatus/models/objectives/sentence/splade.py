@@ -26,8 +26,7 @@ from torch import Tensor
 
 from larvatus.core.ranges import PositiveShare, Weight
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.objectives.sentence.base import SentenceLoss, Texts, TextVectors
-from larvatus.models.objectives.sentence.losses import MultipleNegatives, PlainLoss
+from larvatus.models.objectives.sentence.losses import MultipleNegatives, PlainLoss, SentenceLoss, Texts, TextVectors
 
 
 @dataclass(frozen=True, eq=False)

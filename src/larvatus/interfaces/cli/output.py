@@ -1,4 +1,8 @@
-"""Progress on standard error, and `--quiet`, which leaves only results and errors.
+"""What commands show: tables and reports on standard output, progress on standard error.
+
+Tables and reports on a terminal: the plain records of `core/tables.py`, printed by `rich`.
+
+Progress on standard error, and `--quiet`, which leaves only results and errors.
 
     def embed(…, quiet: Quiet = False) -> None:
         with ProgressReporter("words") as progress:
@@ -11,17 +15,65 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+
+from larvatus.core.errors import printable
+from larvatus.core.tables import ReportPart, Table
+from larvatus.training.engine.reporter import rich_table
 
 if TYPE_CHECKING:
     from larvatus.data.text.documents import Skipped
+
+
+WIDE = 200
+"""Characters of a line where the output is not a terminal."""
+
+
+def wide_console(width: int = WIDE, **settings: Any) -> Console:
+    """A console of the terminal's width, or of `width` where the output is not a terminal."""
+    terminal = Console(highlight=False, **settings)
+    return terminal if terminal.is_terminal else Console(width=width, highlight=False, **settings)
+
+
+def print_json(value: object) -> None:
+    """Print a result for programs, indented."""
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def show_part(out: Console, part: ReportPart) -> None:
+    """Print a line or a table of a report."""
+    if isinstance(part, str):
+        out.print(escape(part), soft_wrap=True, highlight=False)
+        return
+    if part.blank_before:
+        out.print()
+    out.print(rich_table(part, wrap=True))
+
+
+def show_report(out: Console, parts: Iterable[ReportPart]) -> None:
+    for part in parts:
+        show_part(out, part)
+
+
+def show_tables(tables: Iterable[Table], notes: Iterable[str] = ()) -> None:
+    """Print tables as plain text, uncut however wide, each with its notes below it; then the notes on all of them."""
+    for table in tables:
+        for line in str(table).split("\n"):
+            print(printable(line))
+        print()
+    for note in notes:
+        print(printable(f"note: {note}"))
+
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 EVERY = 30.0
