@@ -47,9 +47,8 @@ from larvatus.evaluation.vectors.measures import (
     similarity_metrics,
     tf_idf,
 )
-from larvatus.metrics.correlation import spearman_interval
 from larvatus.metrics.intervals import Interval, bootstrap, mean_of_sums, mean_rows
-from larvatus.metrics.ranking import reciprocal_rank
+from larvatus.metrics.ranking import reciprocal_rank, spearman_interval
 
 SHOTS, DRAWS = 10, 3
 YEARS = ("2012", "2013", "2014", "2015")

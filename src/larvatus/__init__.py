@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.finetuning import check_data, finetune
     from larvatus.interfaces.api.interpretation import fit_standardiser, head_importance, measure_isotropy
     from larvatus.interfaces.api.leaks import audit_leaks, split_members
-    from larvatus.interfaces.api.pairs import score_pairs
     from larvatus.interfaces.api.pretraining import convert, pretrain
     from larvatus.interfaces.api.prompting import prompt
     from larvatus.interfaces.api.searching import index_documents, search
     from larvatus.interfaces.api.serving import serve_models
     from larvatus.interfaces.api.suite import evaluate_suite
+    from larvatus.interfaces.api.text_evaluation import score_pairs
     from larvatus.interfaces.api.toxicity import audit_toxicity
     from larvatus.interfaces.api.vectors import build_index, build_senses, embed_files
     from larvatus.interfaces.client import Client
@@ -158,12 +158,12 @@ _NAMES = {
     "interfaces.api.finetuning": "check_data finetune",
     "interfaces.api.interpretation": "fit_standardiser head_importance measure_isotropy",
     "interfaces.api.leaks": "audit_leaks split_members",
-    "interfaces.api.pairs": "score_pairs",
     "interfaces.api.pretraining": "convert pretrain",
     "interfaces.api.prompting": "prompt",
     "interfaces.api.searching": "index_documents search",
     "interfaces.api.serving": "serve_models",
     "interfaces.api.suite": "evaluate_suite",
+    "interfaces.api.text_evaluation": "score_pairs",
     "interfaces.api.toxicity": "audit_toxicity",
     "interfaces.api.vectors": "build_index build_senses embed_files",
     "interfaces.client": "Client",

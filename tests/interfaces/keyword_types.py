@@ -27,7 +27,7 @@ from larvatus.interfaces import api
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
 from larvatus.interfaces.api.text_evaluation import HeldOutSettings, VectorEvaluationSettings
 from larvatus.interfaces.settings import TextSettings
-from larvatus.models.generation.settings import GenerateSettings
+from larvatus.models.generation.generate import GenerateSettings
 from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.registry import TASKS
 from larvatus.tasks.trainer.config import TRAINABLE_SETTINGS, Callbacks, TrainConfig

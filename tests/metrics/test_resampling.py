@@ -17,10 +17,9 @@ from larvatus.core.rng import stream
 from larvatus.metrics.classification import ClassCounts, average, confusion, f1_by_class
 from larvatus.metrics.classification import accuracy_of as accuracy_of_table
 from larvatus.metrics.classification import matthews as matthews_of_table
-from larvatus.metrics.correlation import spearman
 from larvatus.metrics.entities import entity_counts
-from larvatus.metrics.intervals import bootstrap
-from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
+from larvatus.metrics.intervals import bootstrap, mcnemar, paired_bootstrap, randomisation
+from larvatus.metrics.ranking import spearman
 from larvatus.tasks.evaluation import resampling as sums
 
 

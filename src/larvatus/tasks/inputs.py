@@ -11,7 +11,7 @@ from larvatus.core.settings import Flag, Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Place, TaggedExample, TextExample
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.generation.settings import Beams
+from larvatus.models.generation.generate import Beams
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.encoding.sequences import WindowOptions
 

@@ -33,7 +33,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.lora import TARGETS, LoRAConfig, add_lora, extract_lora, lora_shapes, merge_lora, merged_copy
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig
-from larvatus.tasks.embed.teacher import load_teacher, teacher_vectors
+from larvatus.tasks.embed.mining import load_teacher, teacher_vectors
 from larvatus.tasks.scoring import ScoringOptions
 from tests.models.bundle.theirs import scramble
 from tests.tiny import WORDS

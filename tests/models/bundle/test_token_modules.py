@@ -27,8 +27,8 @@ from larvatus.models.heads.sparse import SparseConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig
-from larvatus.models.objectives.sentence.losses import MultipleNegatives
-from larvatus.models.objectives.sentence.splade import Splade
+from larvatus.models.objectives.late_interaction import Splade
+from larvatus.models.objectives.sentence_losses import MultipleNegatives
 from larvatus.tasks.embed.compared import reading_of
 from larvatus.tasks.embed.encode import embedder_of, encode_sentences
 from larvatus.tasks.embed.examples import SentenceExample

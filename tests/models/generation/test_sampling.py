@@ -9,7 +9,7 @@ from transformers.generation import logits_process as process
 
 from larvatus.core.errors import UsageError
 from larvatus.models.generation.decoding import SampledChoice, Sampling, Stopping, decode
-from larvatus.models.generation.settings import GenerateSettings
+from larvatus.models.generation.generate import GenerateSettings
 from tests.models.generation.toy import Table
 
 

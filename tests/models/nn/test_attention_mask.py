@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from larvatus.core.rng import stream
-from larvatus.models.nn.attention.attention import Attention
+from larvatus.models.nn.attention.attention import Attention, attend_grouped, attention_weights
 from larvatus.models.nn.attention.fused import attend_flat
-from larvatus.models.nn.attention.grouped import attend_grouped, attention_weights
 from larvatus.models.nn.attention.layout import FULL, AttentionMask, FlatLayout, GroupedLayout
 
 LENGTHS = [5, 1, 7, 5]

@@ -46,9 +46,9 @@ from larvatus.core.run_identity import VERSION
 from larvatus.inference.model import Model, load
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.card import format_claim
-from larvatus.models.bundle.card_update import CardState
 from larvatus.models.bundle.claims import PERPLEXITY, STATISTIC, Claim, Data
 from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.bundle.partial_updates import CardState
 from larvatus.tasks.registry import column_names
 from larvatus.tasks.trainer.card import CHOSEN, TUNING_FACTS
 from larvatus.training.pretraining.saving import TRAINING_FACTS

@@ -37,7 +37,7 @@ from larvatus.inference.vectors.similarity import WordInstance
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.metrics.classification import accuracy, best_threshold
-from larvatus.metrics.correlation import spearman
+from larvatus.metrics.ranking import spearman
 from larvatus.models.nn.encoder import Encoder
 
 _IRREGULAR = """

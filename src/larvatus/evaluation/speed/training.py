@@ -55,7 +55,7 @@ from larvatus.training.engine.step import autocast
 from larvatus.training.pretraining.adapt import ParentVocabulary
 from larvatus.training.pretraining.evaluation import build_corruption
 from larvatus.training.pretraining.job import ParentModel
-from larvatus.training.pretraining.memory import must_recompute
+from larvatus.training.pretraining.plan import must_recompute
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 from larvatus.training.pretraining.step import Stepper
 

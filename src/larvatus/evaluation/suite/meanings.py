@@ -43,7 +43,7 @@ from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.senses.wordnet import WordNet, unpack_wordnet
 from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.metrics.accuracy import wilson
-from larvatus.metrics.correlation import spearman_interval
+from larvatus.metrics.ranking import spearman_interval
 from larvatus.models.loaded import model_fingerprint
 
 BY_SENTENCE = "by_sentence"

@@ -55,9 +55,8 @@ from larvatus.data.labelled.retrieval_sets import RetrievalCollection
 from larvatus.evaluation.retrieval import DEPTH
 from larvatus.inference.search.lexical import LexicalIndex, write_lexical
 from larvatus.metrics.classification import v_measure_interval
-from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.intervals import Interval, bootstrap, crossed_mean
-from larvatus.metrics.ranking import average_precision_of_scores, best_accuracy, trec_order
+from larvatus.metrics.ranking import average_precision_of_scores, best_accuracy, pearson, spearman, trec_order
 
 AT_ONCE = 1_024
 """Texts between two reports of progress."""

@@ -40,9 +40,9 @@ from larvatus.core.run_identity import VERSION
 from larvatus.core.settings import Settings
 from larvatus.inference.interpret.attention import check_head
 from larvatus.models.bundle.card import without_marks
-from larvatus.models.bundle.card_update import read_card
 from larvatus.models.bundle.directory import Bundle, write_bundle
 from larvatus.models.bundle.huggingface import layout_for
+from larvatus.models.bundle.partial_updates import read_card
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.encoder import Encoder

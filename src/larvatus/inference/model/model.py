@@ -21,12 +21,10 @@ from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.cloze.results import Fills, Score
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.model.ranking import rank_passages
-from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import without_marks
-from larvatus.models.bundle.card_update import read_card
 from larvatus.models.bundle.directory import check_model_directory, save_changed
-from larvatus.models.generation.generate import Generated, generate
-from larvatus.models.generation.settings import GenerateSettings
+from larvatus.models.bundle.partial_updates import read_card, store_adapter
+from larvatus.models.generation.generate import Generated, GenerateSettings, generate
 from larvatus.models.masked_prediction import require_predictor
 from larvatus.models.network import int8_weights
 from larvatus.tasks.inputs import readable, text_or_pair

@@ -16,7 +16,7 @@ Search passages of documents by meaning: `lv.Index`.
 
 The question goes through the model that the index was built with; the score of a passage is the cosine of the two
 vectors (Reimers & Gurevych 2019), or that of another kind of vectors (`text_vectors.py`). `build.py` makes an index,
-`nearest.py` and `nearest.py` find the nearest vectors, `late_index.py` and `sparse_index.py` search the other kinds,
+`nearest.py` and `nearest.py` find the nearest vectors, `late_index.py` and `late_index.py` search the other kinds,
 `lexical.py` ranks by words, `nearest.py` fuses both rankings, a reranker orders the best again.
 """
 
@@ -42,7 +42,7 @@ from larvatus.inference.model.model import Model
 from larvatus.inference.model.ranking import check_reranker, score_passages
 from larvatus.inference.search.filters import Where, allowed_rows
 from larvatus.inference.search.generation import METADATA, Generation, IndexManifest
-from larvatus.inference.search.late_index import LateIndex
+from larvatus.inference.search.late_index import LateIndex, SparseIndex
 from larvatus.inference.search.lexical import WORDS, LexicalIndex
 from larvatus.inference.search.nearest import NAME as GRAPH
 from larvatus.inference.search.nearest import (
@@ -56,7 +56,6 @@ from larvatus.inference.search.nearest import (
 )
 from larvatus.inference.search.results import SearchHit, SearchResults
 from larvatus.inference.search.sources import changed_sources
-from larvatus.inference.search.sparse_index import SparseIndex
 from larvatus.inference.search.text_vectors import check_model, sparse_weights, token_vectors, unit_vectors
 from larvatus.tasks.inputs import PredictOptions
 

@@ -28,7 +28,7 @@ from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.adapt import adapted_recipe
 from larvatus.training.pretraining.job import ParentModel
-from larvatus.training.pretraining.memory import check_memory
+from larvatus.training.pretraining.plan import check_memory
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import BenchKeywords

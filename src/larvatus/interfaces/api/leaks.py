@@ -20,6 +20,7 @@ from larvatus.core.rng import stream
 from larvatus.core.settings import Flag, Settings
 from larvatus.data.corpus.canaries import canaries_file, read_canaries
 from larvatus.data.text.readers import Skipped, list_files, read_documents
+from larvatus.evaluation.audit.leaks import LeakReport
 from larvatus.evaluation.audit.leaks.exposure import ExposureOptions, exposures
 from larvatus.evaluation.audit.leaks.extraction import (
     DocumentsTooShort,
@@ -29,7 +30,6 @@ from larvatus.evaluation.audit.leaks.extraction import (
     extraction,
 )
 from larvatus.evaluation.audit.leaks.membership import Membership, membership
-from larvatus.evaluation.audit.leaks.report import LeakReport
 from larvatus.evaluation.audit.leaks.restoration import Restoration, RestorationOptions, restoration
 from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, SampledTexts, Words, sample_texts
 from larvatus.evaluation.cards.claims import leak_claims

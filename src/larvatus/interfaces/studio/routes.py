@@ -74,10 +74,10 @@ from larvatus.interfaces.studio.search import (
 )
 from larvatus.interfaces.studio.settings import Folders
 from larvatus.models.bundle.card import claim_section, format_claim
-from larvatus.models.bundle.card_update import LONGEST_CARD, card_state
 from larvatus.models.bundle.claims import Claim
 from larvatus.models.bundle.directory import CARD
 from larvatus.models.bundle.manifest import read_manifest
+from larvatus.models.bundle.partial_updates import LONGEST_CARD, card_state
 from larvatus.tasks.registry import get_task
 
 

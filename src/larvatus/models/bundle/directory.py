@@ -63,7 +63,7 @@ from larvatus.models.bundle.weights import (
     write_crf,
     write_tensors,
 )
-from larvatus.models.heads.registry import HEAD_TYPES
+from larvatus.models.heads import HEAD_TYPES
 from larvatus.models.network import Network, ObjectiveConfig, tag
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.initialise import empty_weights

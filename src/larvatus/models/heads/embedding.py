@@ -34,7 +34,7 @@ A vector for each token of a text, as late interaction compares them (ColBERT, K
 
 Queries and documents are read alike: there are no marker tokens before them, and a query is not filled up with [MASK].
 These are the modules Dense and Normalize of `sentence-transformers`, applied to tokens (`MultiVectorEncoder`;
-`models/bundle/token_modules.py` reads and writes them). `objectives/sentence/late_interaction.py` compares texts.
+`models/bundle/token_modules.py` reads and writes them). `objectives/late_interaction.py` compares texts.
 
 N tokens, T texts, D hidden size, K size of a vector.
 """
@@ -57,9 +57,9 @@ from larvatus.core.targets import SentenceTargets
 from larvatus.models.heads.head import DENSE, Dense, Head, HeadConfig
 from larvatus.models.heads.pooling import owners
 from larvatus.models.nn.encoder import EncoderConfig
+from larvatus.models.objectives.late_interaction import TokenVectors
 from larvatus.models.objectives.linear_cross_entropy import Loss
-from larvatus.models.objectives.sentence.late_interaction import TokenVectors
-from larvatus.models.objectives.sentence.losses import Matryoshka, MultipleNegatives, PlainLoss, Texts
+from larvatus.models.objectives.sentence_losses import Matryoshka, MultipleNegatives, PlainLoss, Texts
 
 
 class TextHeadConfig(HeadConfig):

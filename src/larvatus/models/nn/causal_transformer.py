@@ -51,8 +51,7 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, edges, ranges
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Size
-from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.grouped import attend_grouped, self_attention
+from larvatus.models.nn.attention.attention import Attention, attend_grouped, self_attention
 from larvatus.models.nn.attention.layout import AttentionMask, GroupedLayout
 from larvatus.models.nn.block_stack import Block, BlockStack, NormOrder
 from larvatus.models.nn.dropout import Dropout

@@ -32,8 +32,8 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
+from larvatus.models.nn.attention.attention import self_attention
 from larvatus.models.nn.attention.cross_attention import CrossAttention, cross_attention_weights, self_groups
-from larvatus.models.nn.attention.grouped import self_attention
 from larvatus.models.nn.attention.layout import AttentionMask, GroupedLayout
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import AttentionEncoder, by_sequence

@@ -20,9 +20,8 @@ from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import edges
 from larvatus.models.heads.embedding import TextHead, text_lengths
 from larvatus.models.network import Network
-from larvatus.models.objectives.sentence.late_interaction import TokenVectors
-from larvatus.models.objectives.sentence.losses import Texts
-from larvatus.models.objectives.sentence.splade import WeightVectors
+from larvatus.models.objectives.late_interaction import TokenVectors, WeightVectors
+from larvatus.models.objectives.sentence_losses import Texts
 from larvatus.tasks.embed.encode import (
     EncodedSentences,
     EncodeOptions,

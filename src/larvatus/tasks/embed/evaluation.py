@@ -42,9 +42,8 @@ from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart
 from larvatus.core.targets import SentenceTargets
 from larvatus.data.labelled.records import Dataset
-from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.intervals import score_of_all
-from larvatus.metrics.ranking import DEPTH, by_score, recall_at, reciprocal_rank
+from larvatus.metrics.ranking import DEPTH, by_score, pearson, recall_at, reciprocal_rank, spearman
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.embedding import TextHead
 from larvatus.models.network import Network

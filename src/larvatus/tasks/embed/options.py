@@ -37,8 +37,9 @@ from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig, La
 from larvatus.models.heads.head import VectorKind
 from larvatus.models.heads.sparse import SparseConfig
 from larvatus.models.nn.dropout import has_dropout
+from larvatus.models.objectives.late_interaction import Splade
 from larvatus.models.objectives.masked_lm import MaskedLM
-from larvatus.models.objectives.sentence.losses import (
+from larvatus.models.objectives.sentence_losses import (
     CoSENT,
     Distillation,
     Matryoshka,
@@ -47,7 +48,6 @@ from larvatus.models.objectives.sentence.losses import (
     SimCSE,
     Triplet,
 )
-from larvatus.models.objectives.sentence.splade import Splade
 from larvatus.tasks.embed.compared import reading_of, sparse_texts
 from larvatus.tasks.embed.encode import embedder_of, encode_sentences
 from larvatus.tasks.embed.examples import Rows, SentenceExample

@@ -28,7 +28,15 @@ from larvatus.tasks.embed.evaluation import (
     refuse_few,
 )
 from larvatus.tasks.embed.examples import Rows, SentenceExample, rows_of
-from larvatus.tasks.embed.mining import anchors_and_candidates, as_pairs, nearest_negatives, with_negatives
+from larvatus.tasks.embed.mining import (
+    TeacherVectors,
+    anchors_and_candidates,
+    as_pairs,
+    load_teacher,
+    nearest_negatives,
+    teacher_vectors,
+    with_negatives,
+)
 from larvatus.tasks.embed.options import (
     FITTING,
     SentenceOptions,
@@ -39,7 +47,6 @@ from larvatus.tasks.embed.options import (
 )
 from larvatus.tasks.embed.reader import SentenceFiles, read_sentences
 from larvatus.tasks.embed.results import EmbeddedText, SparseText, TokenVectorText, embedded_text
-from larvatus.tasks.embed.teacher import TeacherVectors, load_teacher, teacher_vectors
 from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, readable, text_or_pair

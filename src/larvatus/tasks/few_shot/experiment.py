@@ -21,8 +21,7 @@ from larvatus.tasks.classify.classify import class_scores, classifier_of, encode
 from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.resampling import resampled_classes
 from larvatus.tasks.few_shot.pet import distil, train_ensemble
-from larvatus.tasks.few_shot.results import PromptRow, PromptTable
-from larvatus.tasks.few_shot.settings import FewShotSettings
+from larvatus.tasks.few_shot.results import FewShotSettings, PromptRow, PromptTable
 from larvatus.tasks.few_shot.training import FewShot, check_classes, sample_examples, unlabelled_rest
 from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_scores, score_prompt, with_demonstrations
 from larvatus.tasks.trainer.config import scoring_options

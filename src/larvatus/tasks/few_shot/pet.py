@@ -32,7 +32,7 @@ from larvatus.metrics.calibration import softmax
 from larvatus.tasks.classify.classify import LabelledTexts, encode_texts, label_array
 from larvatus.tasks.classify.task import ClassifyTask
 from larvatus.tasks.encoding.sequences import WindowOptions
-from larvatus.tasks.few_shot.settings import FewShotTraining
+from larvatus.tasks.few_shot.results import FewShotTraining
 from larvatus.tasks.few_shot.training import FewShot
 from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores, score_prompt
 from larvatus.tasks.task import TaskData

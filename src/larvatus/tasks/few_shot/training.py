@@ -38,7 +38,7 @@ from larvatus.models.network import Network
 from larvatus.models.objectives import Loss
 from larvatus.tasks.classify.options import ClassifyOptions
 from larvatus.tasks.encoding.sequences import Sequences, WindowOptions
-from larvatus.tasks.few_shot.settings import FewShotTraining
+from larvatus.tasks.few_shot.results import FewShotTraining
 from larvatus.tasks.prompt.pattern import PromptOptions, encode_prompts
 from larvatus.tasks.prompt.prompted import prompt_config
 from larvatus.tasks.scoring import head_as

@@ -50,7 +50,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.metrics.calibration import softmax
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import attach_head
-from larvatus.models.generation.likelihood import continuation_scores
+from larvatus.models.generation.generator import continuation_scores
 from larvatus.models.heads.verbaliser import Demonstration, Verbaliser, VerbaliserConfig
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
 from larvatus.models.network import Network

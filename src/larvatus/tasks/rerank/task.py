@@ -45,8 +45,14 @@ from larvatus.models.heads.pooling import resolve_pool
 from larvatus.models.heads.sequence_score import RerankingConfig
 from larvatus.models.objectives.ranking import AnyRankingLoss, BinaryCrossEntropy, ListNet, MeanSquared, Softmax
 from larvatus.tasks.arguments import TaskArguments, head_settings, with_layer_mix
-from larvatus.tasks.embed.mining import MiningOptions, MiningProblem, nearest_negatives, places_alike
-from larvatus.tasks.embed.teacher import load_teacher, teacher_vectors
+from larvatus.tasks.embed.mining import (
+    MiningOptions,
+    MiningProblem,
+    load_teacher,
+    nearest_negatives,
+    places_alike,
+    teacher_vectors,
+)
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, text_or_pair
 from larvatus.tasks.rerank.encode import ScoredPassage, encode_relevance, pair_scores, reranker_of

@@ -12,10 +12,10 @@ from typing import Self
 
 from larvatus.core.tables import ReportPart, Table
 from larvatus.tasks.scoring import head_of
+from larvatus.tasks.trainer.checkpoint import Epoch, compare
 from larvatus.tasks.trainer.config import Callbacks
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.run import LearningCurvePoint
-from larvatus.tasks.trainer.selection import Epoch, compare
 from larvatus.tasks.validation import Scores
 from larvatus.training.engine.reporter import RemainingTime, Reporter
 

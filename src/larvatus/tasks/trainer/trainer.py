@@ -31,9 +31,16 @@ from larvatus.models.objectives import CausalLM, CausalLMConfig
 from larvatus.tasks.features import ExampleBatches, PlannedBatches, epoch_steps
 from larvatus.tasks.scoring import head_of, loss_of
 from larvatus.tasks.trainer.causal import task_and_lm_loss
-from larvatus.tasks.trainer.checkpoint import SeedRun, TrainState
+from larvatus.tasks.trainer.checkpoint import (
+    Epoch,
+    SeedRun,
+    TrainState,
+    improves,
+    is_better,
+    no_progress_warning,
+    resolve_patience,
+)
 from larvatus.tasks.trainer.config import AuxiliaryLoss, FineTuneArguments
-from larvatus.tasks.trainer.selection import Epoch, improves, is_better, no_progress_warning, resolve_patience
 from larvatus.tasks.trainer.step_parts import (
     CachedGradients,
     CachedStep,

@@ -59,7 +59,9 @@ from larvatus.training.pretraining.domains import (
 from larvatus.training.pretraining.evaluation import HeldOutScores, build_corruption, evaluate_held_out
 from larvatus.training.pretraining.job import PretrainingJob, agree_on_job
 from larvatus.training.pretraining.loop import Pretraining
-from larvatus.training.pretraining.memory import (
+from larvatus.training.pretraining.monitor import Monitor, describe_run
+from larvatus.training.pretraining.plan import FILE as PLAN
+from larvatus.training.pretraining.plan import (
     check_memory,
     describe_parallel,
     memory_budget,
@@ -67,8 +69,6 @@ from larvatus.training.pretraining.memory import (
     place_model,
     whole_model,
 )
-from larvatus.training.pretraining.monitor import Monitor, describe_run
-from larvatus.training.pretraining.plan import FILE as PLAN
 from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.saving import FINAL_TOKENS, FinishedRun
 from larvatus.training.pretraining.step import Stepper

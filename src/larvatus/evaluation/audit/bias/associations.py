@@ -56,8 +56,7 @@ from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.metrics.figures import Figure
-from larvatus.metrics.intervals import Interval, cluster_bootstrap
-from larvatus.metrics.paired import ROUNDING
+from larvatus.metrics.intervals import ROUNDING, Interval, cluster_bootstrap
 from larvatus.models.loaded import LoadedModel
 
 EXACT = 20_000

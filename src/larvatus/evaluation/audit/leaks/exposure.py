@@ -41,10 +41,9 @@ from larvatus.evaluation.audit.masked_loss import HiddenSpan, read_spans
 from larvatus.inference.cloze.likelihood import find_reader, score_texts
 from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import clopper_pearson
-from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.figures import Figure
-from larvatus.models.generation.generator import InfillPrompts, can_infill
-from larvatus.models.generation.likelihood import continuation_scores
+from larvatus.metrics.ranking import pearson, ranks, spearman
+from larvatus.models.generation.generator import InfillPrompts, can_infill, continuation_scores
 from larvatus.models.masked_prediction import require_predictor
 
 UNKNOWN = 1 / math.log(2)

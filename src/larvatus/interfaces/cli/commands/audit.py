@@ -21,7 +21,7 @@ from larvatus.core.settings import Flag, Settings
 from larvatus.data.labelled.file_options import TextFiles
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.audit.bias.report import as_json
-from larvatus.evaluation.audit.leaks.report import LIMITS as LEAK_LIMITS
+from larvatus.evaluation.audit.leaks import LIMITS as LEAK_LIMITS
 from larvatus.evaluation.audit.toxicity.measure import LIMITS as TOXICITY_LIMITS
 from larvatus.interfaces.api.auditing_bias import PARTS, BiasSettings, run_bias_audit
 from larvatus.interfaces.api.leaks import (

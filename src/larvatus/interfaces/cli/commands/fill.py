@@ -27,9 +27,8 @@ from larvatus.inference.cloze.results import Fill, Fills, JointFill
 from larvatus.interfaces.cli.from_struct import BEAM, TOP, Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Encoding, Json, Machine, ModelName, NamedModel, TextFileOptions
 from larvatus.interfaces.cli.output import show_part
-from larvatus.models.generation.generate import Continuation
+from larvatus.models.generation.generate import Continuation, GenerateSettings
 from larvatus.models.generation.generate import generate as generate_texts
-from larvatus.models.generation.settings import GenerateSettings
 
 AROUND = 60  # characters before and after a blank
 

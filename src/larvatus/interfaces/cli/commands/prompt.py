@@ -28,8 +28,7 @@ from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding, Json
 from larvatus.interfaces.cli.output import Quiet, is_quiet, show_part
 from larvatus.models.bundle.model_names import model_or_packaged
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.few_shot.results import PromptTable
-from larvatus.tasks.few_shot.settings import FewShotSettings, FewShotTraining
+from larvatus.tasks.few_shot.results import FewShotSettings, FewShotTraining, PromptTable
 from larvatus.tasks.prompt.pattern import NULL, parse_verbaliser
 from larvatus.tasks.trainer.progress import FineTuneProgress
 from larvatus.training.engine.reporter import Reporter

@@ -29,7 +29,7 @@ from larvatus.inference.cloze.likelihood import BulkScoring, LabelledText
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.cloze.results import Score, ScoreTotals
 from larvatus.inference.model import Model
-from larvatus.interfaces.api.pairs import score_pairs
+from larvatus.interfaces.api.text_evaluation import score_pairs
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Bulk, Encoding, Json, Machine, ModelName, TextFileOptions
 from larvatus.interfaces.cli.output import ProgressReporter, Quiet, print_json, show_part

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from larvatus.interfaces.serve.operations.attention import AttentionOperation
 from larvatus.interfaces.serve.operations.cloze import FillOperation, ScoreOperation
-from larvatus.interfaces.serve.operations.embed import EmbeddingsOperation, EmbedOperation
+from larvatus.interfaces.serve.operations.embed import AttentionOperation, EmbeddingsOperation, EmbedOperation
 from larvatus.interfaces.serve.operations.instances import SensesOperation, SimilarOperation
 from larvatus.interfaces.serve.operations.operation import Operation
 from larvatus.interfaces.serve.operations.predict import PREDICTIONS, AllTasksOperation

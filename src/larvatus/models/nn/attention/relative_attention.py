@@ -44,7 +44,7 @@ from torch import Tensor, nn
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges
 from larvatus.core.errors import UsageError
-from larvatus.models.nn.attention.grouped import attention_weights, self_attention
+from larvatus.models.nn.attention.attention import attention_weights, self_attention
 from larvatus.models.nn.attention.layout import Padding, length_class, padding_if_needed, to_block, to_rows
 from larvatus.models.nn.compiling import uncompiled
 from larvatus.models.nn.linear import LoRALinear, full_weight

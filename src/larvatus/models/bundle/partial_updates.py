@@ -1,10 +1,19 @@
-"""Rewrite a model's card and its claims, and nothing else in the directory.
+"""Change the card or the adapter of a model directory, and nothing else in it.
+
+Rewrite a model's card and its claims, and nothing else in the directory.
 
     state = card_state(Path("runs/law"))                       # the manifest and the current README.md
     write_card(Path("runs/law"), claims)
 
 README.md may have been edited by hand: text outside the figures is kept, and gets a new checksum. All other files must
 be those that were saved. Card and manifest change together, or neither does (`atomic_save.py`).
+
+Put a sentence adapter into a model directory, where nothing else changes.
+
+    store_adapter(Path("runs/mine"), adapter, dtype="int8")        # runs/mine/sentence, listed in larvatus.json
+
+The folder and the manifest change together, or neither does (`atomic_save.py`). Claims stay: the manifest's digest, to
+which they refer, does not cover the adapter.
 """
 
 from __future__ import annotations
@@ -26,6 +35,8 @@ from larvatus.models.bundle.card import figures_section, render_figures, with_fi
 from larvatus.models.bundle.claims import Claim, claim_dicts, read_claims, refuse_repeats
 from larvatus.models.bundle.directory import CARD, CONFIG, Bundle
 from larvatus.models.bundle.manifest import FileEntry, Manifest, plain, read_manifest
+from larvatus.models.bundle.sentence_adapter import AdapterPrecision, SentenceAdapter, stored_tensors, write_adapter
+from larvatus.models.bundle.weights import stored_bytes
 
 LONGEST_CARD = 1_000_000
 """Bytes of a card that are read."""
@@ -117,3 +128,22 @@ def carry_over(directory: Path, aside: Path, manifest: Manifest, *, without: Seq
             os.link(directory / name, aside / name, follow_symlinks=False)
         except OSError:
             shutil.copyfile(directory / name, aside / name)
+
+
+def store_adapter(directory: Path, adapter: SentenceAdapter, *, dtype: AdapterPrecision) -> Path:
+    """Write the adapter as the folder `sentence` of a directory that Larvatus wrote, in place of one that is there."""
+    with files.locked(directory, nested=True):
+        finish_interrupted_save(directory)
+        files.sweep(directory)
+        manifest = card_state(directory).manifest
+        manifests.verify(directory, manifest)
+        with replace_files(directory, stored_bytes(stored_tensors(adapter.tensors, dtype))) as aside:
+            carry_over(directory, aside, manifest, without=(manifests.ADAPTER,))
+            folder = aside / manifests.ADAPTER
+            folder.mkdir()
+            write_adapter(folder, adapter, dtype=dtype)
+            written = folder / manifests.NAME
+            entry = manifests.FileEntry(sha256=files.sha256(written), bytes=written.stat().st_size)
+            listed = msgspec.structs.replace(manifest, parts={**manifest.parts, manifests.ADAPTER: entry})
+            files.write_json(aside / manifests.NAME, manifests.plain(listed))
+    return directory / manifests.ADAPTER

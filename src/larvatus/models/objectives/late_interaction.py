@@ -1,4 +1,6 @@
-"""Late interaction: a text is the vectors of its tokens, and two texts are compared token by token (ColBERT, Khattab &
+"""Late interaction, and SPLADE: losses of vectors of tokens, and of weights of the vocabulary.
+
+Late interaction: a text is the vectors of its tokens, and two texts are compared token by token (ColBERT, Khattab &
 Zaharia 2020, eq. 3; ColBERTv2, Santhanam et al. 2022).
 
     MaxSim(q, d) = Σ_i max_j  q_i · d_j        i over the tokens of the query, j over those of the document
@@ -12,6 +14,23 @@ most the number of the query's tokens. Any loss of scores takes it: in-batch neg
 Nothing is padded: the tokens of all texts are rows of one matrix, and the maximum is that of a segment of rows. The
 matrix of all tokens with all tokens never exists as a whole: it is computed in blocks, which the backward pass computes
 again. N tokens of Q queries, M tokens of C documents, D size of a vector.
+
+SPLADE: sparse vectors over the vocabulary, learned with any loss of scores (Formal et al. 2021a; max pooling: SPLADE
+v2, Formal et al. 2021b, eq. 6).
+
+    w_j = max_i log(1 + relu(logit_ij))                   i over the tokens of a text, j over the vocabulary
+    score(q, d) = w(q) · w(d)
+    L = L_inner + λ_q(t) FLOPS(queries) + λ_d(t) FLOPS(documents)
+    FLOPS(B) = Σ_j (1/|B| Σ_{i∈B} w_ij)²                  Paria et al. 2020, eq. 4
+    λ(t) = λ · min(1, t / warm_up)²                       t: share of the training steps that are done
+
+FLOPS is the mean number of products of a search: it makes words rare that are in most texts. Its weight starts at 0 and
+grows quadratically, because a model that is made sparse at once learns nothing (Formal et al. 2021a, §3.4).
+
+    Splade(inner=MultipleNegatives(scale=1.0), query_weight=5e-5, document_weight=3e-5)(x_TV, targets, progress=0.2)
+
+The first text of an example is a query, all others are documents; texts without a partner are documents. T texts, V
+vocabulary. `models/heads/sparse.py` computes w.
 """
 
 from __future__ import annotations
@@ -20,11 +39,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from larvatus.core.batch import edges, runs
-from larvatus.models.objectives.sentence.losses import TextVectors
+from larvatus.core.ranges import PositiveShare, Weight
+from larvatus.core.targets import SentenceTargets
+from larvatus.models.objectives.sentence_losses import (
+    MultipleNegatives,
+    PlainLoss,
+    SentenceLoss,
+    Texts,
+    TextVectors,
+)
 
 NUMBERS = 1 << 23
 """Products of tokens that are in memory at once: 32 MiB."""
@@ -101,3 +129,65 @@ def _block_scores(q_ND: Tensor, lengths_Q: Tensor, d_MD: Tensor, lengths_C: Tens
     best_CN = best_CN.masked_fill((lengths_C == 0).to(q_ND.device)[:, None], 0.0)
     owner_N = torch.repeat_interleave(torch.arange(len(lengths_Q)), lengths_Q).to(q_ND.device)
     return best_CN.new_zeros(len(lengths_Q), len(lengths_C)).index_add(0, owner_N, best_CN.T)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightVectors(TextVectors):
+    """T texts as weights of the vocabulary, compared by their dot product."""
+
+    x_TV: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        return self.x_TV.device
+
+    def __len__(self) -> int:
+        return len(self.x_TV)
+
+    def __getitem__(self, texts: Tensor) -> WeightVectors:
+        return WeightVectors(self.x_TV[texts])
+
+    def float(self) -> WeightVectors:
+        return WeightVectors(self.x_TV.float())
+
+    def scores(self, others: WeightVectors) -> Tensor:
+        return self.x_TV @ others.x_TV.T
+
+    def paired_scores(self, others: WeightVectors) -> Tensor:
+        return (self.x_TV * others.x_TV).sum(-1)
+
+    def cosines(self, others: WeightVectors) -> Tensor:
+        return F.normalize(self.x_TV, dim=-1) @ F.normalize(others.x_TV, dim=-1).T
+
+
+class Splade(SentenceLoss, tag="splade"):
+    inner: PlainLoss = MultipleNegatives(scale=1.0)
+    """The loss of the scores."""
+    query_weight: Weight = 5e-5
+    """λ of the first text of an example."""
+    document_weight: Weight = 3e-5
+    """λ of all other texts."""
+    warm_up: PositiveShare = 1 / 3
+    """Share of the steps over which both weights grow."""
+
+    @property
+    def contrasts(self) -> bool:
+        return self.inner.contrasts
+
+    def __call__(self, x_TD: Texts, targets: SentenceTargets[Tensor], *, progress: float = 1.0) -> Tensor:
+        x_TV = x_TD.x_TV if isinstance(x_TD, WeightVectors) else x_TD
+        assert isinstance(x_TV, Tensor)
+        x_TV = x_TV.float()
+        loss = self.inner(WeightVectors(x_TV), targets)
+        first_E = torch.cumsum(targets.texts, 0) - targets.texts
+        query_T = torch.zeros(len(x_TV), dtype=torch.bool, device=x_TV.device)
+        query_T[first_E] = targets.texts > 1
+        grown = min(1.0, progress / self.warm_up) ** 2
+        regulariser = self.query_weight * flops(x_TV, query_T) + self.document_weight * flops(x_TV, ~query_T)
+        return loss + grown * regulariser
+
+
+def flops(x_TV: Tensor, chosen_T: Tensor) -> Tensor:
+    """FLOPS of some texts; 0 of none."""
+    share_T = chosen_T / chosen_T.sum().clamp(min=1)
+    return (share_T.to(x_TV.dtype) @ x_TV).square().sum()

@@ -1,4 +1,6 @@
-"""Losses of vectors that are compared by their cosines, and the interface of all losses of vectors.
+"""Losses of sentence vectors: what is minimised when a model learns to embed.
+
+Losses of vectors that are compared by their cosines, and the interface of all losses of vectors.
 
 The interface of a loss of sentence vectors, and the similarity of two texts that they share.
 
