@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.core.errors import UsageError
+from larvatus.models.objectives import late_interaction
 from larvatus.models.objectives.late_interaction import Splade, TokenVectors, WeightVectors, flops, maxsim
 from larvatus.models.objectives.sentence_losses import (
     CoSENT,
@@ -16,7 +17,6 @@ from larvatus.models.objectives.sentence_losses import (
     MultipleNegatives,
     SimCSE,
     Triplet,
-    late_interaction,
 )
 from tests.models.objectives.test_sentence_losses import Columns, targets_of
 
