@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from larvatus.core.version import VERSION as __version__
     from larvatus.data.text.tokenizer import Tokenizer
     from larvatus.evaluation.audit.bias.report import BiasReport
+    from larvatus.evaluation.features.results import SparseFeatures
     from larvatus.evaluation.vectors.mteb_encoder import MtebEncoder
     from larvatus.inference.cloze.results import Fill, Fills, JointFill
     from larvatus.inference.cloze.scores import Score
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.auditing_bias import audit_bias
     from larvatus.interfaces.api.benchmarking import bench
     from larvatus.interfaces.api.cards import card, verify_card
+    from larvatus.interfaces.api.causes import knockout, train_features
     from larvatus.interfaces.api.comparing import ablate, compare
     from larvatus.interfaces.api.corpora import build_corpus, check_corpus, contamination, train_tokenizer
     from larvatus.interfaces.api.distilling import distil_static
@@ -88,6 +90,7 @@ __all__ = [
     "SearchResults",
     "Similarities",
     "Spanned",
+    "SparseFeatures",
     "Standardiser",
     "Tagged",
     "TextClassifier",
@@ -120,6 +123,7 @@ __all__ = [
     "fit_standardiser",
     "head_importance",
     "index_documents",
+    "knockout",
     "load",
     "measure_isotropy",
     "pretrain",
@@ -129,6 +133,7 @@ __all__ = [
     "search",
     "serve_models",
     "split_members",
+    "train_features",
     "train_tokenizer",
     "transfer",
     "verify_card",
@@ -139,6 +144,7 @@ _NAMES = {
     "core.errors": "LarvatusError",
     "data.text.tokenizer": "Tokenizer",
     "evaluation.audit.bias.report": "BiasReport",
+    "evaluation.features.results": "SparseFeatures",
     "evaluation.vectors.mteb_encoder": "MtebEncoder",
     "inference.cloze.results": "Fill Fills JointFill",
     "inference.cloze.scores": "Score",
@@ -153,6 +159,7 @@ _NAMES = {
     "interfaces.api.auditing_bias": "audit_bias",
     "interfaces.api.benchmarking": "bench",
     "interfaces.api.cards": "card verify_card",
+    "interfaces.api.causes": "knockout train_features",
     "interfaces.api.comparing": "ablate compare",
     "interfaces.api.corpora": "build_corpus check_corpus contamination train_tokenizer",
     "interfaces.api.distilling": "distil_static",

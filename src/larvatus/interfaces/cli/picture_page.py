@@ -8,20 +8,32 @@ The page has no script, and its policy allows none. It is written one prediction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from itertools import count
 from pathlib import Path
 
-from larvatus.core.drawing.elements import STYLE, STYLE_BLOCK, legible
+from larvatus.core.drawing.elements import STYLE, STYLE_BLOCK, Element, as_html, legible
 from larvatus.core.errors import UsageError
-from larvatus.core.outputs import new_output
+from larvatus.core.outputs import new_output, write_output
 from larvatus.inference.web_page import PAGE_END, asset, page_start
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.tasks.predict import ExamplePrediction
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def write_pictures(out: Path, title: str, pictures: Sequence[Element]) -> None:
+    """A page of a few pictures."""
+    sections = "".join(f"<section>{as_html(picture)}</section>" for picture in pictures)
+    write_output(out, f"{_opening(legible(title))}\n{sections}\n</main>\n{PAGE_END}")
+
+
+def _opening(title: str) -> str:
+    style = asset("larvatus.inference", "page.css") + STYLE
+    head = f'<header><h1>{escape(title)}</h1></header>\n<main class="pictures">'
+    return f"{page_start(title, policy=POLICY, style=style)}\n{head}"
 
 
 @contextmanager
@@ -41,8 +53,6 @@ def write_page(out: Path, model: str) -> Iterator[tuple[Callable[[ExamplePredict
             html = draw().replace(STYLE_BLOCK, "")  # the page has it once
             print(f'<section aria-label="{escape(name)}"><h2>{escape(name)}</h2>{html}</section>', file=file)
 
-        style = asset("larvatus.inference", "page.css") + STYLE
-        print(page_start(title, policy=POLICY, style=style), file=file)
-        print(f'<header><h1>{escape(title)}</h1></header>\n<main class="pictures">', file=file)
+        print(_opening(title), file=file)
         yield write, bar
         print(f"</main>\n{PAGE_END}", end="", file=file)
