@@ -38,12 +38,15 @@ FILES: dict[str, list[object]] = {
     "senses tag": ["senses", "tag", "text", "--model", "absent", "--senses", "absent", "--out", "OUT.csv"],
     "evaluate --out": ["evaluate", "absent", "--data", "absent", "--out", "OUT.csv"],
     "isotropy show": ["isotropy", "show", "--model", "absent", "--corpus", "absent", "--plot", "OUT.png"],
+    "patch": ["patch", "a [MASK]", "the [MASK]", "--answers", "a,b", "--model", "absent", "--html", "OUT.html"],
+    "features show": ["features", "show", "absent", "--html", "OUT.html"],
     "evaluate --plot": ["evaluate", "absent", "--data", "absent", "--plot", "OUT.png"],
     "evaluate --predictions": ["evaluate", "absent", "--data", "absent", "--predictions", "OUT"],
 }
 DIRECTORIES: dict[str, list[object]] = {
     "convert": ["convert", "absent", "OUT"],
     "importance": ["attention", "importance", "--model", "absent", "--corpus", "absent", "--prune=1:1", "--out", "OUT"],
+    "features": ["features", "train", "--model", "absent", "--corpus", "absent", "--layer", 1, "--out", "OUT"],
     "finetune": ["finetune", "classify", "--model", "absent", "--train", "absent", "--out", "OUT"],
     "pretrain": ["pretrain", "bert", "--corpus", "absent", "--out", "OUT"],
     "tokenizer train": ["tokenizer", "train", "absent", "--out", "OUT"],

@@ -175,11 +175,11 @@ def _measured(
     top_ND /= np.maximum(np.linalg.norm(top_ND, axis=1, keepdims=True), 1e-9)
     dictionaries, features = {}, {}
     for name, trainer in trainers.items():
-        found = _HeldOut(trainer.autoencoder, settings.contexts)
+        tally = _HeldOut(trainer.autoencoder, settings.contexts)
         for number, vectors in enumerate(_vectors(encoders[name], model, [p.text for p in held], layer)):
-            found.add(number, *_sound(vectors))
-        features[name] = found.features(held, top_ND)
-        dictionaries[name] = found.summary(features[name], top_ND, seed=settings.seed)
+            tally.add(number, *_sound(vectors))
+        features[name] = tally.features(held, top_ND)
+        dictionaries[name] = tally.summary(features[name], top_ND, seed=settings.seed)
     origin = FeatureOrigin(
         model=model.fingerprint,
         name=str(model.bundle.path),
@@ -232,13 +232,13 @@ class _HeldOut:
         starts = np.concatenate([[0], np.cumsum([len(spans) for spans in self._spans])])
         total = max(1, int(starts[-1]))
         words = [segment_words(piece.text) for piece in held]
-        found = []
+        listed = []
         for number, (best_C, where_C2) in enumerate(zip(self._best_FC.tolist(), self._where_FC2.tolist(), strict=True)):
             places = [(value, p, t) for value, (p, t) in zip(best_C, where_C2, strict=True) if value > 0]
             contexts = tuple(_context(held[p], words[p], self._spans[p][t], value) for value, p, t in places)
             forms = {context.word.casefold() for context in contexts}
             rows = top_ND[[int(starts[p]) + t for _, p, t in places]]
-            found.append(
+            listed.append(
                 Feature(
                     number=number + 1,
                     rate=float(self._fired_F[number]) / total,
@@ -247,7 +247,7 @@ class _HeldOut:
                     contexts=contexts,
                 )
             )
-        return tuple(found)
+        return tuple(listed)
 
     def summary(self, features: Sequence[Feature], top_ND: Doubles, *, seed: int) -> FeatureDictionary:
         """What the comparison shows of a dictionary."""

@@ -136,15 +136,15 @@ class KnockoutReport(Settings, Tabular):
 
     def parts(self) -> Iterator[ReportPart]:
         """Everything that `larvatus knockout` prints."""
-        one = self.options.of.removesuffix("s")
+        part = self.options.of.removesuffix("s")
         rows = [
             (each.group, f"{each.units:,}", f"{each.value:.4f}", f"{each.low:.4f} to {each.high:.4f}")
             for each in self.baseline
         ]
         yield Table(("group", self.units, self.metric, "95% interval"), rows)
-        found, correction = self.significant, {"holm": "Holm", "bh": "Benjamini-Hochberg"}[self.options.correction]
+        sure, correction = self.significant, {"holm": "Holm", "bh": "Benjamini-Hochberg"}[self.options.correction]
         yield (
-            f"\n{one}s switched off one by one ({self.options.ablation} ablation): {len(found)} of {len(self.rows):,} "
+            f"\n{part}s switched off one by one ({self.options.ablation} ablation): {len(sure)} of {len(self.rows):,} "
             f"changes are significant at {LEVEL} ({correction})"
         )
         order = sorted(self.rows, key=lambda row: (row.adjusted > LEVEL, row.change))
@@ -160,11 +160,11 @@ class KnockoutReport(Settings, Tabular):
             for row in order[:SHOWN]
         ]
         more = [f"{len(order) - SHOWN:,} more rows are in --json"] if len(order) > SHOWN else []
-        yield Table((one, "group", "change", "95% interval", "p", "adjusted"), cells, left=2, notes=more)
+        yield Table((part, "group", "change", "95% interval", "p", "adjusted"), cells, left=2, notes=more)
         if self.sets:
             yield f"\ngreedy sets, chosen on one half of the {self.units} and measured on the other"
             yield Table(
-                (f"{one}s", "change", "95% interval", "random sets: mean", "lowest"), [_cells(s) for s in self.sets]
+                (f"{part}s", "change", "95% interval", "random sets: mean", "lowest"), [_cells(s) for s in self.sets]
             )
         yield from (f"note: {note}" for note in self.notes)
 
@@ -196,19 +196,19 @@ def knock_out(
     expand = partial(_by_group, members=members)
     singles = np.stack([bench.rows([each]) for each in bench.components], axis=1)
     score = outcome.score
-    found = differences(
+    compared = differences(
         expand(bench.baseline), np.stack([expand(singles[:, n]) for n in range(singles.shape[1])], axis=1), score,
         samples=options.samples, seed=options.seed,
     )  # fmt: skip
-    corrected = adjusted(found.p.ravel(), options.correction).reshape(found.p.shape)
+    corrected = adjusted(compared.p.ravel(), options.correction).reshape(compared.p.shape)
     rows = [
         KnockoutRow(
             name=str(bench.components[c]),
             group=names[g],
-            **{name: float(getattr(found, name)[c, g]) for name in ("change", "low", "high", "p")},
+            **{name: float(getattr(compared, name)[c, g]) for name in ("change", "low", "high", "p")},
             adjusted=float(corrected[c, g]),
         )
-        for c, g in np.ndindex(*found.change.shape)
+        for c, g in np.ndindex(*compared.change.shape)
     ]
     whole = [
         bootstrap(bench.baseline[member], score, samples=options.samples, seed=options.seed) for member in members.T
@@ -314,16 +314,16 @@ def _greedy_sets(bench: _Bench, singles: Doubles) -> Iterator[KnockoutSet]:
             best = int(np.argmin([score(each, choose) for each in tried]))
             chosen.append(left.pop(best))
             rows = tried[best]
-        found = differences(
+        compared = differences(
             bench.baseline[report], rows[report][:, None], bench.outcome.score,
             samples=options.samples, seed=options.seed,
         )  # fmt: skip
         random = [score(bench.rows([bench.components[n] for n in each[:step]]), report) - whole for each in shuffled]
         yield KnockoutSet(
             names=tuple(str(bench.components[n]) for n in chosen),
-            change=float(found.change[0]),
-            low=float(found.low[0]),
-            high=float(found.high[0]),
+            change=float(compared.change[0]),
+            low=float(compared.low[0]),
+            high=float(compared.high[0]),
             random=tuple(random),
         )
 

@@ -1,8 +1,8 @@
 """Activation patching between two sentences that differ in a few words (Vig et al. 2020; Meng et al. 2022).
 
-    found = patch_pair(network, tokenizer, "The key to the cabinets [MASK] here.",
+    patched = patch_pair(network, tokenizer, "The key to the cabinets [MASK] here.",
                        "The keys to the cabinets [MASK] here.", answers=("is", "are"))
-    found.effects["residual"][3, 2]          # layer 3, the second word: 'key'
+    patched.effects["residual"][3, 2]          # layer 3, the second word: 'key'
 
 The model reads the first sentence, but at one layer and word its state is replaced by that of the second sentence. With
 the log-odds of the two answers at the blank, o = log p(b) − log p(a), the effect of a patch is
@@ -201,8 +201,8 @@ def patch_pair(
         everything = np.arange(len(states["residual", 0]))
         patches = [(site, rows) for site in sites for rows in (*pair[0].units, everything)]
         edits = [Edit(site, layer, states[site, layer][rows], rows=torch.from_numpy(rows)) for site, rows in patches]
-        found = (run.odds(pair[0], edits) - odds[0]) / (odds[1] - odds[0])
-        for site, of_site in zip(sites, np.split(found, len(sites)), strict=True):
+        effect = (run.odds(pair[0], edits) - odds[0]) / (odds[1] - odds[0])
+        for site, of_site in zip(sites, np.split(effect, len(sites)), strict=True):
             effects[site].append(of_site)
         progress(layer + 1, depth + 1)
     stacked = {site: np.stack(rows).astype(np.float32) for site, rows in effects.items()}
@@ -269,14 +269,14 @@ def _read(text: str, tokenizer: Tokenizer, answers: Sequence[str], predictor: Ma
 def _answer(word: str, blanks: Blanks, tokenizer: Tokenizer) -> int:
     """The token of an answer in the blank."""
     before, after = blanks.pieces
-    found = tokenizer.encode(before + word + after)
-    tokens = found.tokens_of_chars(len(before), len(before) + len(word))
-    if not word.strip() or len(tokens) != 1 or found.ids[tokens.start] == tokenizer.id(tokenizer.special.unk):
+    filled = tokenizer.encode(before + word + after)
+    tokens = filled.tokens_of_chars(len(before), len(before) + len(word))
+    if not word.strip() or len(tokens) != 1 or filled.ids[tokens.start] == tokenizer.id(tokenizer.special.unk):
         raise UsageError(
             f"the answer {word!r} is {len(tokens)} tokens of this vocabulary, or unknown to it; patching compares "
             "answers of one token"
         )
-    return int(found.ids[tokens.start])
+    return int(filled.ids[tokens.start])
 
 
 def _aligned(first: _Sentence, second: _Sentence) -> tuple[str, ...]:
@@ -291,15 +291,15 @@ def _aligned(first: _Sentence, second: _Sentence) -> tuple[str, ...]:
                 f"the sentences do not align word by word: {here} at word {a + 1 - first.opening} of the first is "
                 f"{there} in the second; give sentences with the same number of words"
             )
-    for number, (one, other) in enumerate(zip(first.units, second.units, strict=True)):
-        if len(one) != len(other):
+    for number, (left, right) in enumerate(zip(first.units, second.units, strict=True)):
+        if len(left) != len(right):
             raise UsageError(
-                f"the words do not align token by token: {first.names[number]!r} has {len(one)} tokens and "
-                f"{second.names[number]!r} has {len(other)}; use words with equal numbers of tokens"
+                f"the words do not align token by token: {first.names[number]!r} has {len(left)} tokens and "
+                f"{second.names[number]!r} has {len(right)}; use words with equal numbers of tokens"
             )
     if first.blank != second.blank:
-        raise UsageError("the blanks are at different words; put them at the same one")
+        raise UsageError("the blanks are at different words; put them at the same word")
     if first.answers != second.answers:
         raise UsageError("an answer is another token in the second sentence; write both blanks alike")
     both = zip(first.names, second.names, strict=True)
-    return tuple(one if one == other else f"{one} → {other}" for one, other in both)
+    return tuple(left if left == right else f"{left} → {right}" for left, right in both)

@@ -211,8 +211,8 @@ def train_features(
         `SparseFeatures.load(out)` reads them again.
 
     Example:
-        >>> found = train_features(model, texts, layer=1, size=32, k=4, tokens=1000, batch=64)
-        >>> len(found.features["trained"]), sorted(found.dictionaries)
+        >>> features = train_features(model, texts, layer=1, size=32, k=4, tokens=1000, batch=64)
+        >>> len(features.features["trained"]), sorted(features.dictionaries)
         (32, ['random', 'trained'])
     """
     chosen, reading = read_settings(settings, FeatureSettings, TextSettings, function="train_features")
@@ -238,7 +238,7 @@ def run_feature_training(
     if out is not None:
         check_new(out)
     passages = reading.passages
-    found = train(model(), paths, layer=layer, settings=chosen, reading=passages, progress=progress, skipped=skipped)
+    features = train(model(), paths, layer=layer, settings=chosen, reading=passages, progress=progress, skipped=skipped)
     if out is not None:
-        found.save(out)
-    return found
+        features.save(out)
+    return features

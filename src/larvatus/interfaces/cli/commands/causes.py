@@ -53,13 +53,13 @@ def patch(
     check_outputs(html, overwrite=overwrite, inputs=[model])
     pair = [answer.strip() for answer in answers.split(",")]
     with ProgressReporter("layers", start="patching") as bar:
-        found = load(model, device=device).patch(first, second, answers=pair, progress=bar)
+        patched = load(model, device=device).patch(first, second, answers=pair, progress=bar)
     if html is not None:
-        write_pictures(html, f"patches · {first} · {second}", [found.draw()])
+        write_pictures(html, f"patches · {first} · {second}", [patched.draw()])
     if as_json:
-        print_json(found.to_dict())
+        print_json(patched.to_dict())
     else:
-        show_report(Console(soft_wrap=True, highlight=False), found.parts())
+        show_report(Console(soft_wrap=True, highlight=False), patched.parts())
 
 
 class MeasuredOn(Settings):
@@ -114,14 +114,14 @@ def train(
 ) -> None:
     """Train a top-k sparse autoencoder on a layer, next to one on random weights, and keep each feature's contexts."""
     with reading_text("tokens") as (progress, skipped):
-        found = run_feature_training(
+        features = run_feature_training(
             partial(load, model, device=device), corpus, chosen, reading, layer=layer, out=out, progress=progress,
             skipped=skipped,
         )  # fmt: skip
     if as_json:
-        print_json({"path": str(out), **{name: msgspec.to_builtins(each) for name, each in found.dictionaries.items()}})
+        print_json({"path": str(out), **{name: msgspec.to_builtins(each) for name, each in features.dictionaries.items()}})
         return
-    show_report(Console(soft_wrap=True, highlight=False), [found.comparison()])
+    show_report(Console(soft_wrap=True, highlight=False), [features.comparison()])
     hint(f"next: larvatus features show {out}    or    larvatus features show {out} --html features.html")
 
 
@@ -151,13 +151,13 @@ def show(
 ) -> None:
     """Show features with their strongest contexts, and how they compare with those of random weights."""
     check_outputs(html, overwrite=overwrite, inputs=[directory])
-    found, of = SparseFeatures.load(directory), NAMES[chosen.random]
-    listed = found.chosen(of=of, sort=chosen.sort, word=chosen.word, number=chosen.feature)[: chosen.top]
+    features, of = SparseFeatures.load(directory), NAMES[chosen.random]
+    listed = features.chosen(of=of, sort=chosen.sort, word=chosen.word, number=chosen.feature)[: chosen.top]
     if html is not None:
-        write_pictures(html, f"features of layer {found.origin.layer}", [found.draw(listed, of)])
+        write_pictures(html, f"features of layer {features.origin.layer}", [features.draw(listed, of)])
     if as_json:
-        record = {name: msgspec.to_builtins(getattr(found, name)) for name in ("origin", "dictionaries")}
+        record = {name: msgspec.to_builtins(getattr(features, name)) for name in ("origin", "dictionaries")}
         print_json({**record, "of": of, "features": msgspec.to_builtins(listed)})
         return
-    contexts = 3 if chosen.feature is None else found.origin.settings.contexts
-    show_report(Console(soft_wrap=True, highlight=False), [found.comparison(), *feature_parts(listed, contexts)])
+    contexts = 3 if chosen.feature is None else features.origin.settings.contexts
+    show_report(Console(soft_wrap=True, highlight=False), [features.comparison(), *feature_parts(listed, contexts)])
