@@ -130,6 +130,14 @@ class ActiveFeature(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SparseFeatures(Tabular):
+    """Sparse features of one layer, of a trained encoder and of one with random weights.
+
+    Example:
+        >>> features = lv.train_features(model, texts, layer=1, size=32, k=4, tokens=1000, batch=64)
+        >>> len(features.features["random"])
+        32
+    """
+
     origin: FeatureOrigin
     dictionaries: Mapping[str, FeatureDictionary]
     """Of the trained encoder, and of the one with random weights."""
@@ -144,7 +152,7 @@ class SparseFeatures(Tabular):
         return record
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """A row for each feature of the trained encoder, with its strongest word."""
+        """A row for each feature of the trained encoder, with its strongest word and context."""
         return [
             {
                 **{name: getattr(each, name) for name in ("number", "rate", "one_form", "consistency")},
@@ -155,7 +163,18 @@ class SparseFeatures(Tabular):
         ]
 
     def activations(self, model: LoadedModel, text: str, *, top: int = 3) -> list[ActiveFeature]:
-        """The `top` features of each token of a text."""
+        """The strongest features of each token of a text.
+
+        Args:
+            model: The model whose features these are.
+            text: A text.
+            top: Number of features of a token.
+
+        Example:
+            >>> features = lv.train_features(model, texts, layer=1, size=32, k=4, tokens=1000, batch=64)
+            >>> features.activations(model, "the river")[0].token
+            'the'
+        """
         self.check_model(model.fingerprint, str(model.bundle.path))
         options = EmbedOptions(unit="token", layers=self.origin.layer)
         vectors = next(embed_texts(model.network.encoder, model.tokenizer, [text], options))
@@ -169,7 +188,12 @@ class SparseFeatures(Tabular):
         ]
 
     def check_model(self, fingerprint: str, name: str) -> None:
-        """Refuse another model than the one whose features these are."""
+        """Refuse another model than the one whose features these are.
+
+        Args:
+            fingerprint: The model's fingerprint.
+            name: Its name in the error.
+        """
         if fingerprint != self.origin.model:
             raise ArtefactError(
                 f"these are features of {self.origin.name}, and {name} has other weights; use that model, or train "
@@ -177,7 +201,14 @@ class SparseFeatures(Tabular):
             )
 
     def chosen(self, *, of: str, sort: Sort, word: str | None = None, number: int | None = None) -> list[Feature]:
-        """Features that fire, sorted; only those whose contexts mark a word, or the one of a number."""
+        """Features that fire, sorted.
+
+        Args:
+            of: `trained` or `random`.
+            sort: By `rate`, `consistency` or `number`.
+            word: Only those whose strongest contexts mark this word.
+            number: Only the feature of this number.
+        """
         listed = self.features[of]
         if number is not None:
             if not 1 <= number <= len(listed):
@@ -219,7 +250,12 @@ class SparseFeatures(Tabular):
         return Table(("", "trained", "random weights"), rows, title=title)
 
     def draw(self, listed: Sequence[Feature], of: str) -> Element:
-        """The comparison, and features with their contexts."""
+        """A picture: the comparison, and features with their contexts.
+
+        Args:
+            listed: The features.
+            of: `trained` or `random`.
+        """
         table = self.comparison()
         head = element("tr", {}, *(element("th", {"scope": "col"}, column.name) for column in table.heads))
         body = [element("tr", {}, *(element("td", {}, cell.text) for cell in row)) for row in table.cells]
@@ -244,7 +280,11 @@ class SparseFeatures(Tabular):
         return as_html(self.draw(self.chosen(of="trained", sort="consistency")[:10], "trained"))
 
     def save(self, directory: Path) -> None:
-        """Write the directory, complete or not at all."""
+        """Write the features, complete or not at all.
+
+        Args:
+            directory: A new directory.
+        """
         check_new(directory)
         tensors = {
             f"{name}.{part}": getattr(made, part) for name, made in self.autoencoders.items() for part in _TENSORS
@@ -256,7 +296,11 @@ class SparseFeatures(Tabular):
 
     @classmethod
     def load(cls, directory: str | Path) -> SparseFeatures:
-        """Features of a directory; a changed byte is refused."""
+        """Read the features of a directory; a changed byte is refused.
+
+        Args:
+            directory: Output of `larvatus features train`.
+        """
         path = Path(directory)
         manifest = read_manifest(path)
         if manifest is None or manifest.lineage.get("kind") != "features":

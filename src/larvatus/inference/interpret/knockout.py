@@ -339,4 +339,5 @@ def _groups(outcome: Outcome, units: int) -> tuple[list[str], Any]:
 
 def _by_group(rows: Doubles, *, members: Any) -> Doubles:
     """[n, …] → [n, G, …]: zero in groups that a unit is not in."""
-    return rows[:, None] * members.reshape(*members.shape, *(1 for _ in rows.shape[1:]))
+    grouped: Doubles = rows[:, None] * members.reshape(*members.shape, *(1 for _ in rows.shape[1:]))
+    return grouped

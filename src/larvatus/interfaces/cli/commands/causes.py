@@ -119,7 +119,9 @@ def train(
             skipped=skipped,
         )  # fmt: skip
     if as_json:
-        print_json({"path": str(out), **{name: msgspec.to_builtins(each) for name, each in features.dictionaries.items()}})
+        print_json(
+            {"path": str(out), **{name: msgspec.to_builtins(each) for name, each in features.dictionaries.items()}}
+        )
         return
     show_report(Console(soft_wrap=True, highlight=False), [features.comparison()])
     hint(f"next: larvatus features show {out}    or    larvatus features show {out} --html features.html")
