@@ -46,7 +46,6 @@ FILES: dict[str, list[object]] = {
 DIRECTORIES: dict[str, list[object]] = {
     "convert": ["convert", "absent", "OUT"],
     "importance": ["attention", "importance", "--model", "absent", "--corpus", "absent", "--prune=1:1", "--out", "OUT"],
-    "features": ["features", "train", "--model", "absent", "--corpus", "absent", "--layer", 1, "--out", "OUT"],
     "finetune": ["finetune", "classify", "--model", "absent", "--train", "absent", "--out", "OUT"],
     "pretrain": ["pretrain", "bert", "--corpus", "absent", "--out", "OUT"],
     "tokenizer train": ["tokenizer", "train", "absent", "--out", "OUT"],
