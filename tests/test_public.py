@@ -35,6 +35,7 @@ PUBLIC = {
         "build_senses",
         "fit_standardiser",
         "head_importance",
+        "knockout",
         "measure_isotropy",
         "score_pairs",
         "serve_models",
@@ -49,6 +50,7 @@ PUBLIC = {
     *("Chosen", "Classified", "Entity", "Tagged", "TextClassifier", "WordTagger"),
     *("Answer", "Spanned", "Written"),
     *("PromptTable",),
+    *("SparseFeatures", "train_features"),
     *("BiasReport", "audit_bias"),
     *("audit_leaks", "audit_toxicity", "split_members"),
 }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from larvatus.core.run_identity import VERSION as __version__
     from larvatus.data.text.tokenizer import Tokenizer
     from larvatus.evaluation.audit.bias.report import BiasReport
+    from larvatus.evaluation.features.results import SparseFeatures
     from larvatus.evaluation.vectors.mteb_encoder import MtebEncoder
     from larvatus.inference.cloze.results import Fill, Fills, JointFill, Score
     from larvatus.inference.model import Model, load
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.auditing_bias import audit_bias
     from larvatus.interfaces.api.benchmarking import bench
     from larvatus.interfaces.api.cards import card, verify_card
+    from larvatus.interfaces.api.causes import knockout, train_features
     from larvatus.interfaces.api.comparing import ablate, compare
     from larvatus.interfaces.api.corpora import build_corpus, check_corpus, contamination, train_tokenizer
     from larvatus.interfaces.api.distilling import distil_static
@@ -87,6 +89,7 @@ __all__ = [
     "SearchResults",
     "Similarities",
     "Spanned",
+    "SparseFeatures",
     "Standardiser",
     "Tagged",
     "TextClassifier",
@@ -119,6 +122,7 @@ __all__ = [
     "fit_standardiser",
     "head_importance",
     "index_documents",
+    "knockout",
     "load",
     "measure_isotropy",
     "pretrain",
@@ -128,6 +132,7 @@ __all__ = [
     "search",
     "serve_models",
     "split_members",
+    "train_features",
     "train_tokenizer",
     "transfer",
     "verify_card",
@@ -138,6 +143,7 @@ _NAMES = {
     "core.errors": "LarvatusError",
     "data.text.tokenizer": "Tokenizer",
     "evaluation.audit.bias.report": "BiasReport",
+    "evaluation.features.results": "SparseFeatures",
     "evaluation.vectors.mteb_encoder": "MtebEncoder",
     "inference.cloze.results": "Fill Fills JointFill Score",
     "inference.model": "Model load",
@@ -151,6 +157,7 @@ _NAMES = {
     "interfaces.api.auditing_bias": "audit_bias",
     "interfaces.api.benchmarking": "bench",
     "interfaces.api.cards": "card verify_card",
+    "interfaces.api.causes": "knockout train_features",
     "interfaces.api.comparing": "ablate compare",
     "interfaces.api.corpora": "build_corpus check_corpus contamination train_tokenizer",
     "interfaces.api.distilling": "distil_static",

@@ -206,6 +206,19 @@ KNOWN_FLAGS = {
         "--corpus --device --encoding --json --model --on-bad --out --overwrite --prune --quiet --sentences --split "
         "--text --text-field --tokens"
     ),
+    "larvatus patch": "--answers --device --html --json --model --overwrite --quiet",
+    "larvatus knockout": (
+        "--ablation --corpus --correction --data --device --encoding --examples --greedy --json --layers --limit "
+        "--measure --method --metric --model --of --on-bad --pairs --phenomena --quiet --random-sets --samples --seed "
+        "--sentences --split --text --text-field --tokens"
+    ),
+    "larvatus features": "",
+    "larvatus features train": (
+        "--auxiliary --batch --buffer --contexts --corpus --dead-after --device --encoding --epochs --json --k "
+        "--language --layer --learning-rate --model --on-bad --out --quiet --seed --sentences --size --split --text "
+        "--text-field --tokens"
+    ),
+    "larvatus features show": "--feature --html --json --overwrite --random --sort --top --word",
     "larvatus senses": "",
     "larvatus senses build": "--device --json --layers --model --names --out --pool --quiet --wordnet",
     "larvatus senses tag": (

@@ -139,6 +139,7 @@ COMMANDS: dict[str, list[object]] = {
     "attention": ["attention", "--model", "MODEL", "--corpus", "texts"],
     "evaluate": ["evaluate", "MODEL", "--corpus", "texts"],
     "importance": ["attention", "importance", "--model", "MODEL", "--corpus", "texts"],
+    "knockout": ["knockout", "--model", "MODEL", "--corpus", "texts", "--greedy", 0],
 }
 
 

@@ -49,6 +49,7 @@ READERS: dict[str, tuple[object, ...]] = {
     "similar": ("similar", "The *river* ran.", "The *bank* ran.", "--model", "m"),
     "isotropy": ("isotropy", "show", "--model", "m", "--corpus", "t.txt"),
     "attention": ("attention", "The river.", "--model", "m", "--out", "page.html"),
+    "patch": ("patch", "The [MASK] ran.", "A [MASK] ran.", "--answers", "river,bank", "--model", "m"),
     "map": ("map", "bank", "--model", "m", "--corpus", "t.txt", "--out", "page.html"),
     "tokenizer": ("tokenizer", "show", "m", "The river."),
     "finetune": ("finetune", "classify", "--model", "m", "--train", "train.jsonl", "--out", "tuned"),

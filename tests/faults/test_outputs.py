@@ -38,6 +38,8 @@ FILES: dict[str, list[object]] = {
     "senses tag": ["senses", "tag", "text", "--model", "absent", "--senses", "absent", "--out", "OUT.csv"],
     "evaluate --out": ["evaluate", "absent", "--data", "absent", "--out", "OUT.csv"],
     "isotropy show": ["isotropy", "show", "--model", "absent", "--corpus", "absent", "--plot", "OUT.png"],
+    "patch": ["patch", "a [MASK]", "the [MASK]", "--answers", "a,b", "--model", "absent", "--html", "OUT.html"],
+    "features show": ["features", "show", "absent", "--html", "OUT.html"],
     "evaluate --plot": ["evaluate", "absent", "--data", "absent", "--plot", "OUT.png"],
     "evaluate --predictions": ["evaluate", "absent", "--data", "absent", "--predictions", "OUT"],
 }

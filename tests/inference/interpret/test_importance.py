@@ -15,6 +15,7 @@ from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.pretraining_targets import MaskedTokens, NextTokens
 from larvatus.core.rng import stream
 from larvatus.inference.interpret.importance import head_importance, masked_losses, prune_heads, read_heads, zero_heads
+from larvatus.inference.interpret.interventions import without_heads
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
@@ -91,9 +92,8 @@ def test_a_pruned_directory_computes_what_the_masked_model_did(tmp_path, tiny_mo
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "pruned").eval()
     ids = torch.tensor([[2, 7, 8, 9, 3]])
     with torch.no_grad():
-        kept = torch.ones(2, 2)
-        kept[0, 1] = kept[1, 0] = 0
-        z = bundle.network.encoder.with_heads(TokenBatch.of(ids.tolist()).map(torch.from_numpy), kept)
+        masked = without_heads(bundle.network.encoder, heads)
+        z = masked(TokenBatch.of(ids.tolist()).map(torch.from_numpy))
         logits = bundle.network.heads["masked-lm"].logits(z, bundle.network.encoder.embeddings.words.weight)
         torch.testing.assert_close(theirs(input_ids=ids).prediction_logits[0], logits, rtol=1e-4, atol=1e-4)
 
@@ -127,11 +127,11 @@ def test_heads_of_a_left_to_right_model_are_worth_what_the_next_tokens_lose_with
     measured = head_importance(network, [batch])
     assert (measured.objective, measured.hidden) == ("causal-lm", sum(map(len, rows)) - len(rows))
 
-    def naive(kept: torch.Tensor | None = None) -> float:
+    def naive(*masked: tuple[int, int]) -> float:
         losses = []
         for row in rows:
             alone = TokenBatch.of([row]).map(torch.from_numpy)
-            z = network.encoder(alone) if kept is None else network.encoder.with_heads(alone, kept)
+            z = (without_heads(network.encoder, masked) if masked else network.encoder)(alone)
             log_p = (z @ network.encoder.word_vectors.T).log_softmax(-1)
             losses += [-float(log_p[n, row[n + 1]]) for n in range(len(row) - 1)]
         return sum(losses) / len(losses)
@@ -139,7 +139,5 @@ def test_heads_of_a_left_to_right_model_are_worth_what_the_next_tokens_lose_with
     with torch.no_grad():
         assert measured.loss == pytest.approx(naive(), rel=1e-5)
         for head in measured.rows:
-            kept = torch.ones(2, 2)
-            kept[head.layer - 1, head.head - 1] = 0
-            assert head.loss == pytest.approx(naive(kept), rel=1e-5)
+            assert head.loss == pytest.approx(naive((head.layer, head.head)), rel=1e-5)
             assert abs(head.change) > 1e-5

@@ -13,6 +13,7 @@ from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabularies import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from larvatus.inference.interpret.importance import zero_heads
+from larvatus.inference.interpret.interventions import without_heads
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.transformer import Transformer
@@ -106,14 +107,11 @@ def test_weights_times_values_give_what_attention_computes(encoder: Transformer,
 @torch.no_grad()
 def test_a_masked_head_is_one_without_output_columns(encoder: Transformer, tiny_tokenizer: Tokenizer) -> None:
     batch = on_device(encode_batch(tiny_tokenizer, ["the river bank was wide and deep", "a river"]), "cpu")
-    layers, heads = encoder.config.layers, encoder.config.heads
+    layers = encoder.config.layers
     whole = encoder(batch)
-    assert torch.equal(encoder.with_heads(batch, torch.ones(layers, heads)), whole)
+    assert torch.equal(without_heads(encoder, [])(batch), whole)
     masked = [(layer, 2) for layer in range(1, layers + 1)] if encoder.config.shared else [(1, 2), (3, 1)]
-    kept = torch.ones(layers, heads)
-    for layer, head in masked:
-        kept[layer - 1, head - 1] = 0
-    asked = encoder.with_heads(batch, kept)
+    asked = without_heads(encoder, masked)(batch)
     assert (asked - whole).abs().max() > 1e-3
     zero_heads(encoder, masked)
     assert_close(encoder(batch), asked, rtol=1e-5, atol=1e-6)

@@ -17,6 +17,7 @@ from torch.testing import assert_close
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.rng import stream
+from larvatus.inference.interpret.interventions import without_heads
 from larvatus.models.nn.attention.relative_attention import StreamLayout
 from larvatus.models.nn.lora import LoRAConfig, add_lora, merge_lora
 from larvatus.models.nn.xlnet import XLNet, XLNetConfig
@@ -132,9 +133,7 @@ def test_attention_weights_are_shares_and_masked_heads_are_zeroed_ones() -> None
         assert [tuple(weights.shape) for weights in layer] == [(4, n, n) for n in LENGTHS]
         for weights in layer:
             assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-    kept = torch.ones(3, 4)
-    kept[1, 2] = 0
-    masked = encoder.with_heads(batch, kept)
+    masked = without_heads(encoder, [(2, 3)])(batch)
     encoder.zero_heads([(2, 3)])
     assert_close(masked, encoder(batch))
 

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.batch import TrainingBatch
@@ -39,6 +38,7 @@ from larvatus.core.ranges import digits
 from larvatus.core.run_identity import VERSION
 from larvatus.core.settings import Settings
 from larvatus.inference.interpret.attention import check_head
+from larvatus.inference.interpret.interventions import without_heads
 from larvatus.models.bundle.card import without_marks
 from larvatus.models.bundle.directory import Bundle, write_bundle
 from larvatus.models.bundle.huggingface import layout_for
@@ -138,27 +138,14 @@ def masked_losses(
     if not any(batch.targets[head.needs].count for batch in held_out):
         raise DataError("there is no masked token to predict; give more text")
     encoder = network.encoder
-    device = encoder.device
-    kept = keep_all_but(masked, layers=encoder.depth, heads=encoder.heads, device=device)
+    view = without_heads(encoder, masked) if masked else encoder
     totals, counts = [], []
     for batch in held_out:
-        moved = on_device(batch, device)
-        z_ND = encoder(moved.tokens) if kept is None else encoder.with_heads(moved.tokens, kept)
-        loss = head.loss(z_ND, moved, encoder)
+        moved = on_device(batch, encoder.device)
+        loss = head.loss(view(moved.tokens), moved, encoder)
         totals.append(float(loss.total))
         counts.append(int(loss.count))
     return np.array(totals), np.array(counts, dtype=np.float64)
-
-
-def keep_all_but(masked: Sequence[Head], *, layers: int, heads: int, device: torch.device) -> Tensor | None:
-    """ξ [L, H]: 0 for masked heads, else 1; None if none is masked."""
-    if not masked:
-        return None
-    kept = torch.ones(layers, heads)
-    for layer, head in masked:
-        check_head(layer, head, layers=layers, heads=heads)
-        kept[layer - 1, head - 1] = 0
-    return kept.to(device)
 
 
 def read_heads(text: str) -> list[Head]:

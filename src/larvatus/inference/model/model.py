@@ -19,7 +19,7 @@ from larvatus.inference.cloze.fill import Candidates, fill_blanks
 from larvatus.inference.cloze.likelihood import score_texts
 from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.cloze.results import Fills, Score
-from larvatus.inference.model.encoder import EncoderModel
+from larvatus.inference.model.interpretable import InterpretableModel
 from larvatus.inference.model.ranking import rank_passages
 from larvatus.models.bundle.card import without_marks
 from larvatus.models.bundle.directory import check_model_directory, save_changed
@@ -55,7 +55,7 @@ class ModelPromptKeywords(TypedDict, total=False):
     length: int | None
 
 
-class Model(EncoderModel):
+class Model(InterpretableModel):
     """A loaded model in evaluation mode, from `larvatus.load`. No call changes its state.
 
     Example:

@@ -251,7 +251,7 @@ def run_head_importance(
         check_model_directory(Path(out), overwrite=overwrite, inputs=[name, *paths])
     loaded = loaded_model(model, device)
     _check(loaded, heads)
-    held_out = _held_out(loaded, paths, chosen.tokens, reading, skipped if skipped is not None else Skipped())
+    held_out = read_held_out(loaded, paths, chosen.tokens, reading, skipped if skipped is not None else Skipped())
     result = _measured(loaded, held_out, progress)
     if out is None:
         return result
@@ -267,7 +267,7 @@ def _check(loaded: Model, heads: Sequence[Head]) -> None:
         check_head(layer, head, layers=loaded.encoder.depth, heads=loaded.encoder.heads)
 
 
-def _held_out(
+def read_held_out(
     loaded: Model, paths: Sequence[str], tokens: int, reading: TextSettings, skipped: Skipped
 ) -> list[TrainingBatch[Ints]]:
     options = BuildOptions(language=reading.language, sentences=reading.sentences, reading=reading.reading())

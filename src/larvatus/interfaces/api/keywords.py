@@ -254,6 +254,24 @@ class IndexDocumentsKeywords(TextKeywords, BulkKeywords, total=False):
     hnsw: bool
 
 
+class KnockoutKeywords(TextKeywords, total=False):
+    seed: int
+    of: Literal["heads", "neurons"]
+    layers: Sequence[int]
+    limit: int | None
+    ablation: Literal["zero", "mean"]
+    correction: Literal["holm", "bh"]
+    greedy: int
+    random_sets: int
+    samples: int
+    measure: Literal["accuracy", "log-probability"]
+    method: Literal["word", "sentence"]
+    phenomena: Sequence[str]
+    examples: int | None
+    metric: str | None
+    tokens: int
+
+
 class MeasureIsotropyKeywords(TextKeywords, total=False):
     pool: Literal["mean", "sum", "max", "first", "last", "cls"]
     punctuation: bool
@@ -351,6 +369,20 @@ class ServeModelsKeywords(TypedDict, total=False):
 class SplitMembersKeywords(TextKeywords, total=False):
     share: float
     seed: int
+
+
+class TrainFeaturesKeywords(TextKeywords, total=False):
+    seed: int
+    size: int
+    k: int
+    tokens: int
+    epochs: int
+    buffer: int
+    batch: int
+    learning_rate: float
+    auxiliary: float
+    dead_after: int
+    contexts: int
 
 
 class TrainTokenizerKeywords(TextKeywords, BulkKeywords, total=False):

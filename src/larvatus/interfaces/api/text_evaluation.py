@@ -252,7 +252,7 @@ def score_pairs(
     (chosen,) = read_settings(settings, PairSettings, function="score_pairs")
     if resume and out is None:
         raise UsageError("--resume needs --out, the file of the run that was interrupted")
-    files, sentences = _files_or_sentences(pairs)
+    files, sentences = files_or_sentences(pairs)
     path = None if out is None else Path(out)
     inputs = [model.bundle.path if isinstance(model, Model) else model, *files]
     check_outputs(path, overwrite=overwrite, inputs=inputs)
@@ -280,7 +280,7 @@ def score_pairs(
         return run.to_file(path, identity, resume=resume, overwrite=overwrite)
 
 
-def _files_or_sentences(given: Any) -> tuple[list[str], list[MinimalPair]]:
+def files_or_sentences(given: Any) -> tuple[list[str], list[MinimalPair]]:
     """Names of files, or pairs of sentences in memory."""
     several = [given] if isinstance(given, str | Path) else given
     if isinstance(several, list | tuple) and any(isinstance(each, str | Path) for each in several):

@@ -230,6 +230,17 @@ COMMANDS = {
         _INTERPRET,
         'Show what attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
     ),
+    "patch": CommandEntry(
+        "causes:patch",
+        _INTERPRET,
+        "Map which states make a model answer otherwise in another sentence (activation patching).",
+    ),
+    "knockout": CommandEntry(
+        "causes:knock_out",
+        _INTERPRET,
+        "Switch off heads or neurons, one by one and in greedy sets, and measure pairs, masked tokens or a task.",
+    ),
+    "features": CommandEntry("causes:app", _INTERPRET, "Find sparse features of a layer's states, and show them."),
     "audit": CommandEntry("audit:app", _AUDIT, "Audit a model for bias, leaks of its training text, and toxicity."),
     "studio": CommandEntry(
         "serve:studio",

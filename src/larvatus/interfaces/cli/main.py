@@ -45,7 +45,7 @@ app = typer.Typer(
 )
 
 
-SAVING = ("out", "png", "table", "plot", "predictions", "add")
+SAVING = ("out", "png", "html", "table", "plot", "predictions", "add")
 """Parameters that name what a command writes; with one, the command continues when nobody reads its output."""
 ALWAYS_SAVING = ("isotropy fit", "adapter add")
 """Commands that always save something."""

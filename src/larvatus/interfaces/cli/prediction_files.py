@@ -19,16 +19,16 @@ with line_writer(Path("novel.conll"), ".conll", task, "runs/coref", resume=False
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from itertools import count, islice
 from pathlib import Path
 
-from larvatus.core.drawing import STYLE, STYLE_BLOCK, legible
+from larvatus.core.drawing import STYLE, STYLE_BLOCK, Element, as_html, legible
 from larvatus.core.errors import UsageError
 from larvatus.core.files import saying_what_is_full
-from larvatus.core.outputs import new_output
+from larvatus.core.outputs import new_output, write_output
 from larvatus.data.labelled.glue import FILES, GlueTestSet, check_labels, prediction, read_test_rows, write_submission
 from larvatus.data.labelled.tables import Columns
 from larvatus.inference.web_page import PAGE_END, asset, page_start
@@ -80,6 +80,18 @@ def _counted(rows: Iterator[tuple[str, str]], bar: Callable[[int], None]) -> Ite
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
+def write_pictures(out: Path, title: str, pictures: Sequence[Element]) -> None:
+    """A page of a few pictures."""
+    sections = "".join(f"<section>{as_html(picture)}</section>" for picture in pictures)
+    write_output(out, f"{_opening(legible(title))}\n{sections}\n</main>\n{PAGE_END}")
+
+
+def _opening(title: str) -> str:
+    style = asset("larvatus.inference", "page.css") + STYLE
+    head = f'<header><h1>{escape(title)}</h1></header>\n<main class="pictures">'
+    return f"{page_start(title, policy=POLICY, style=style)}\n{head}"
+
+
 @contextmanager
 def write_page(out: Path, model: str) -> Iterator[tuple[Callable[[ExamplePrediction], None], ProgressReporter]]:
     """A function that adds a prediction to the page, and the bar that counts them."""
@@ -97,9 +109,7 @@ def write_page(out: Path, model: str) -> Iterator[tuple[Callable[[ExamplePredict
             html = draw().replace(STYLE_BLOCK, "")  # the page has it once
             print(f'<section aria-label="{escape(name)}"><h2>{escape(name)}</h2>{html}</section>', file=file)
 
-        style = asset("larvatus.inference", "page.css") + STYLE
-        print(page_start(title, policy=POLICY, style=style), file=file)
-        print(f'<header><h1>{escape(title)}</h1></header>\n<main class="pictures">', file=file)
+        print(_opening(title), file=file)
         yield write, bar
         print(f"</main>\n{PAGE_END}", end="", file=file)
 

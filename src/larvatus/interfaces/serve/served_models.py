@@ -39,7 +39,7 @@ from larvatus.models.bundle.model_names import NAME
 from larvatus.models.network import Network
 from larvatus.models.nn.encoder import Encoder
 
-ENCODER_CALLS = ("with_heads", "two_streams")
+ENCODER_CALLS = ("two_streams",)
 """Methods of encoders, where they have them, that run by themselves."""
 
 
@@ -179,8 +179,8 @@ def _batched_network(network: Network, encoders: dict[str, Encoder], batcher: Ba
 def batched_encoder(encoder: Encoder, batcher: Batcher) -> Encoder:
     """A view of an encoder whose passes go through the batcher: same class, same attributes, the same tensors.
 
-    Only the methods that run the network differ. Those that cannot share a pass (attention weights, masked heads, two
-    streams) run one at a time on the encoder thread, so that two passes never compete for the cores.
+    Only the methods that run the network differ. Those that cannot share a pass (attention weights, two streams) run
+    one at a time on the encoder thread, so that two passes never compete for the cores.
     """
     view = copy.copy(encoder)
 

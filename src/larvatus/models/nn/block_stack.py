@@ -13,7 +13,7 @@ The order is a setting of the block (`NormOrder`), which selects the function `p
 A subclass builds `embeddings`, `blocks` and `final_norm`, and its `attention_masks` returns one mask for each layer.
 
 A flat batch has the tokens of all sequences end to end, without padding. Suffixes of names are shapes: N tokens in the
-flat batch, B sequences, D hidden size, H heads; L is the number of layers in `kept_LH`, else the length of a sequence.
+flat batch, B sequences of length L, D hidden size, H heads.
 """
 
 from __future__ import annotations
@@ -156,12 +156,8 @@ class BlockStack(AttentionEncoder):
     def word_vectors(self) -> Tensor:
         return cast(nn.Embedding, self.embeddings.words).weight
 
-    def read(
-        self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None, kept_LH: Tensor | None
-    ) -> dict[int, Tensor]:
+    def read(self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None) -> dict[int, Tensor]:
         layout, arranged, masks = self._arrange(batch, limit)
-        if kept_LH is not None:
-            masks = [dataclasses.replace(mask, heads=kept_H) for mask, kept_H in zip(masks, kept_LH, strict=True)]
         states = self.run_blocks(self.embeddings(arranged), layers, [(layout, mask) for mask in masks])
         if self.depth in states:
             states[self.depth] = self.final_norm(states[self.depth])

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +34,20 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.ranges import Layers, Size, SizeOrNone
 from larvatus.core.settings import Settings
+from larvatus.models.nn.attention.layout import GroupedLayout
 from larvatus.models.nn.feedforward import Activation
 
 T = TypeVar("T")
+
+
+class TokenOrder(Protocol):
+    """The order of tokens inside the blocks."""
+
+    def arrange(self, x: Tensor) -> Tensor:
+        """Rows of the batch in the order of the blocks."""
+
+    def restore(self, x: Tensor) -> Tensor:
+        """The inverse."""
 
 
 class ActivationCheckpointing(nn.Module):
@@ -193,15 +204,11 @@ class Encoder(ActivationCheckpointing, ABC):
 
     @property
     def heads(self) -> int:
-        """Attention heads of a layer. Refused, like the three below, by encoders without attention."""
+        """Attention heads of a layer. Refused, like the two below, by encoders without attention."""
         raise self._no_attention()
 
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
         """Attention weights: for each layer, lowest first, α [H, L, L] of each sequence in the batch's order."""
-        raise self._no_attention()
-
-    def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
-        """The last layer's vectors, the output of each head multiplied: 0 masks it (Michel et al. 2019)."""
         raise self._no_attention()
 
     def zero_heads(self, heads: Sequence[tuple[int, int]]) -> None:
@@ -240,17 +247,16 @@ class AttentionEncoder(Encoder):
         self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
     ) -> Tensor | list[Tensor]:
         """As in `Encoder`. A layer below the last is given as the input of the next one, before any final norm."""
-        states = self.read(batch, [self.depth] if layers is None else layers, limit, None)
+        states = self.read(batch, [self.depth] if layers is None else layers, limit)
         return states[self.depth] if layers is None else [states[layer] for layer in layers]
 
-    def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
-        return self.read(batch, [self.depth], None, kept_LH)[self.depth]
-
     @abstractmethod
-    def read(
-        self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None, kept_LH: Tensor | None
-    ) -> dict[int, Tensor]:
-        """The states of these layers in the order of the batch; `kept` are the factors of heads in `with_heads`."""
+    def read(self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None) -> dict[int, Tensor]:
+        """The states of these layers in the order of the batch."""
+
+    def layout(self, lengths: Tensor, *, limit: int | None = None) -> TokenOrder:
+        """Where the blocks have the tokens of sequences of these lengths [B]; `limit` as in `Encoder.forward`."""
+        return GroupedLayout.of(lengths)
 
     def run_blocks(self, x_ND: Tensor, layers: Sequence[int], inputs: Sequence[tuple[Any, ...]]) -> dict[int, Tensor]:
         """The states of these layers, from the embeddings; `inputs` are those of each block after the states."""

@@ -23,7 +23,6 @@ generated tokens at most, L tokens of a prompt, P prompts of that length.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn, cast
 
@@ -89,17 +88,14 @@ class EncoderDecoder(AttentionEncoder):
 
     # The encoder
 
-    def read(
-        self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None, kept_LH: Tensor | None
-    ) -> dict[int, Tensor]:
+    def read(self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None) -> dict[int, Tensor]:
         """The encoder's states."""
         layout: GroupedLayout = GroupedLayout.of(batch.lengths)
         device = batch.ids.device
         itself, top = self_groups(layout, padded=device.type == "cuda", device=device), self.depth
         mask = AttentionMask(bias=self.relative.table(self.longest(batch.lengths, limit)))
-        masks = [mask] * top if kept_LH is None else [dataclasses.replace(mask, heads=kept_H) for kept_H in kept_LH]
         x_MD = self.dropout(self.words(layout.arrange(batch.ids)))
-        states = self.run_blocks(x_MD, layers, [(itself, mask) for mask in masks])
+        states = self.run_blocks(x_MD, layers, [(itself, mask)] * top)
         if top in states:
             states[top] = self.dropout(self.final_norm(states[top]))
         return {layer: layout.restore(x_MD) for layer, x_MD in states.items()}

@@ -21,7 +21,6 @@ N tokens in the flat batch, M predicted positions, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -34,7 +33,14 @@ from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Size, SizeOrNone
 from larvatus.models.nn.attention.relative_attention import RelativeContext, StreamLayout, sinusoids
 from larvatus.models.nn.dropout import Dropout
-from larvatus.models.nn.encoder_base import AttentionEncoder, AttentionSettings, Encoder, by_sequence, fewer_heads
+from larvatus.models.nn.encoder_base import (
+    AttentionEncoder,
+    AttentionSettings,
+    Encoder,
+    TokenOrder,
+    by_sequence,
+    fewer_heads,
+)
 from larvatus.models.nn.feedforward import Activation
 from larvatus.models.nn.xlnet_layers import SegmentMemory, SequenceHalves, XLNetBlock
 
@@ -124,12 +130,13 @@ class XLNet(AttentionEncoder):
 
     # ── the content stream
 
-    def read(
-        self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None, kept_LH: Tensor | None
-    ) -> dict[int, Tensor]:
+    def layout(self, lengths: Tensor, *, limit: int | None = None) -> TokenOrder:
+        return StreamLayout.of(lengths).tokens
+
+    def read(self, batch: TokenBatch[Tensor], layers: Sequence[int], limit: int | None) -> dict[int, Tensor]:
         """The content stream's states."""
         around = self._around(batch, limit=limit)
-        states = self._content(batch, around, layers, kept_LH=kept_LH)
+        states = self._content(batch, around, layers)
         if self.depth in states:
             states[self.depth] = self._last_dropout(states[self.depth])
         return {layer: around.streams.tokens.restore(x_ND) for layer, x_ND in states.items()}
@@ -159,15 +166,10 @@ class XLNet(AttentionEncoder):
         wanted: Sequence[int],
         *,
         memory: SegmentMemory | None = None,
-        kept_LH: Tensor | None = None,
     ) -> dict[int, Tensor]:
         """The states of the requested layers, in the order of the groups."""
         x_ND: Tensor = self.embeddings(around.streams.tokens.arrange(batch.ids))
-        contexts = [around] * self.depth
-        if kept_LH is not None:
-            contexts = [dataclasses.replace(around, heads=kept_H) for kept_H in kept_LH]
-        inputs = [(_past(memory, layer, around), context) for layer, context in enumerate(contexts)]
-        return self.run_blocks(x_ND, wanted, inputs)
+        return self.run_blocks(x_ND, wanted, [(_past(memory, layer, around), around) for layer in range(self.depth)])
 
     # ── two streams
 

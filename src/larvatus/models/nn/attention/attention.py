@@ -198,7 +198,5 @@ class Attention(nn.Module):
             y_NHK = attend_flat(self.project(x_ND, mask, rows_N), layout, mask, dropout=dropout)
         else:
             y_NHK = attend_grouped(self.project(x_ND, mask, rows_N), layout, mask, dropout=dropout)
-        if mask.heads is not None:
-            y_NHK = y_NHK * mask.heads[:, None].to(y_NHK.dtype)
         out_ND: Tensor = self.out(y_NHK.flatten(-2))
         return out_ND

@@ -226,7 +226,5 @@ class CrossAttention(nn.Module):
     def forward(self, x_ND: Tensor, read_MD: Tensor, blocks: CrossGroups, mask: AttentionMask = FULL) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         y_NHK = attend(self.queries(x_ND), self.keys_and_values(read_MD), blocks, mask, dropout=dropout)
-        if mask.heads is not None:
-            y_NHK = y_NHK * mask.heads[:, None].to(y_NHK.dtype)
         y_ND: Tensor = self.out(y_NHK.flatten(-2))
         return y_ND

@@ -173,12 +173,11 @@ class AttentionMask:
         None  # rotation of queries and keys, by the positions of the tokens in the layout's order
     )
     bias: Tensor | None = None  # [H, L, L] on the scores of the longest sequence; a shorter one uses its corner
-    heads: Tensor | None = None  # [H] factor of each head's output: 0 masks it; None: no head is masked
 
     @property
     def plain(self) -> bool:
-        """Whether all tokens attend to each other, without a bias, in all heads."""
-        return not (self.window or self.causal) and self.rotation is None and self.bias is None and self.heads is None
+        """Whether all tokens attend to each other, without a bias."""
+        return not (self.window or self.causal) and self.rotation is None and self.bias is None
 
     def seen(self, length: int, device: torch.device) -> Tensor | None:
         """A mask [L, L], true where the query of a row attends to the key of a column; None if it always does."""

@@ -181,7 +181,6 @@ class RelativeContext:
     reach: int  # the largest of them
     segments_N: Tensor
     order_N: Tensor | None = None  # when each token is predicted; None: no token is hidden from another
-    heads: Tensor | None = None  # [H] factor of each head's output: 0 masks it; None: no head is masked
 
 
 def sinusoids(largest: int, smallest: int, width: int, device: torch.device) -> Tensor:
@@ -229,7 +228,7 @@ class RelativeAttention(nn.Module):
         qkv_N: Tensor = self.qkv(h_ND)
         keys = self.keys(qkv_N[:, self.hidden :], memory_TD, around)
         q_NHK = self._split(qkv_N[:, : self.hidden], 1)[:, 0]
-        return self._mixed(self._attend(q_NHK, keys, around, queried=False), around), keys
+        return self._mixed(self._attend(q_NHK, keys, around, queried=False)), keys
 
     def keys_of(self, h_ND: Tensor, memory_TD: Tensor | None, around: RelativeContext) -> KeysAndValues:
         """Keys and values without queries of the tokens themselves: in the last layer of two streams."""
@@ -238,7 +237,7 @@ class RelativeAttention(nn.Module):
     def query(self, g_MD: Tensor, keys: KeysAndValues, around: RelativeContext) -> Tensor:
         """Attention of the queried positions: [M, D]."""
         q_MHK = self._split(F.linear(g_MD, full_weight(self.qkv)[: self.hidden]), 1)[:, 0]
-        return self._mixed(self._attend(q_MHK, keys, around, queried=True), around)
+        return self._mixed(self._attend(q_MHK, keys, around, queried=True))
 
     def weights(self, h_ND: Tensor, around: RelativeContext) -> list[Tensor]:
         """The attention weights of all tokens, [H, L, L] for each sequence in the order of the groups.
@@ -279,10 +278,8 @@ class RelativeAttention(nn.Module):
             out.append(to_rows(y_BHQK.transpose(1, 2), padding))
         return torch.cat(out) if out else q_QHK
 
-    def _mixed(self, y_QHK: Tensor, around: RelativeContext) -> Tensor:
+    def _mixed(self, y_QHK: Tensor) -> Tensor:
         """The heads of each query projected together: [Q, H, K] → [Q, D]."""
-        if around.heads is not None:
-            y_QHK = y_QHK * around.heads[:, None].to(y_QHK.dtype)
         mixed_QD: Tensor = self.out(y_QHK.flatten(-2))
         return mixed_QD
 
