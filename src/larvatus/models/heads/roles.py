@@ -264,7 +264,7 @@ class SemanticRoles(Head):
             senses = self.sense_scores(h_WD, index, targets.choices, targets.candidates)
             total = total + F.cross_entropy(senses, targets.senses, reduction="sum")
             total = total + self._argument_loss(self.argument_rows(h_WD, index), index, targets.tags)
-        count = torch.tensor(targets.count, device=h_WD.device)
+        count = torch.full((), targets.count, device=h_WD.device)
         return Loss(total=total, count=count, weight=self.config.weight)
 
     def _predicate_loss(self, h_WD: Tensor, targets: FrameTargets[Tensor]) -> Tensor:
@@ -295,7 +295,7 @@ def gold_spans(tags_R: Tensor, spans: SpanIndex) -> Tensor:
     [0, 2, 0, 0, 0]
     """
     inside = (tags_R > OUTSIDE) & (tags_R % 2 == 0)
-    stops = torch.cat([torch.nonzero(~inside).squeeze(-1), tags_R.new_tensor([len(tags_R)])])
+    stops = F.pad(torch.nonzero(~inside).squeeze(-1), (0, 1), value=len(tags_R))
     first = torch.nonzero((tags_R > OUTSIDE) & ~inside).squeeze(-1)
     last = stops[torch.searchsorted(stops, first, right=True)] - 1
     gold = tags_R.new_zeros(spans.count + 1)  # one more, for spans that are too long

@@ -116,7 +116,7 @@ def natural_longest(train: Dataset[CorefExample]) -> int:
 class CorefTask(Task[CorefExample, ResolvedDocument, CorefOptions]):
     name, title, models = "coref", "Resolve coreference.", "models that resolve coreference"
     Options, Head, Reading = CorefOptions, CoreferenceConfig, FileOptions
-    defaults = Defaults(1e-4, 5.0, 4_000)
+    defaults = Defaults(1e-4, 5.0, 4_000, 40)
     card = CardTerms("resolves coreference", "token-classification", None)
     reads_words = True
     as_tuples = (("text", "clusters"),)

@@ -190,6 +190,7 @@ class FrameValidation:
             given=gold_predicates(examples),
             features=self.features,
             scores=False,
+            read=None if roles_head(model).config.one_by_one else self.data.read,
         )
         values = FrameScores.of(examples, labelled.frames).values()
         return Scores(metric=self.metric, values=values, validation_loss=self._loss(model, scoring))

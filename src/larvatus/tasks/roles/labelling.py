@@ -26,7 +26,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.roles import FrameIndex, RolesConfig, SemanticRoles
 from larvatus.models.network import Network
 from larvatus.models.nn.crf import AllowedTransitions, constrained_viterbi
-from larvatus.models.nn.device import on_device
+from larvatus.models.nn.device import on_device, to_device
 from larvatus.models.nn.span_scorer import SpanIndex
 from larvatus.tasks.encoding.sequences import Sequences
 from larvatus.tasks.encoding.windows import WindowOptions
@@ -88,13 +88,16 @@ def label_frames(
     given: Sequence[Sequence[int]] | None = None,
     features: Features | None = None,
     scores: bool = True,
+    read: ReadSentences | None = None,
 ) -> LabelledSentences:
     """The predicates that the model finds, and those that are given, each with its sense and arguments.
 
     `features` are outputs of a frozen encoder for these sentences, which is then not run. Without `scores`, those of
-    arguments by a CRF are NaN, which takes half the time.
+    arguments by a CRF are NaN, which takes half the time. `read` are the sentences, where they were encoded before.
     """
-    read, head = encode_sentences(tokenizer, sentences, windows), roles_head(model)
+    head = roles_head(model)
+    if read is None:
+        read = encode_sentences(tokenizer, sentences, windows)
     predicates: list[tuple[int, ...]] = [()] * len(sentences)
     frames: list[tuple[LabelledFrame, ...]] = [()] * len(sentences)
     sure: list[Floats] = [np.empty(0, np.float32)] * len(sentences)
@@ -176,7 +179,7 @@ class FrameLabeller:
         cls, head: SemanticRoles, sentences: Sequence[Sequence[str]], sure: Sequence[Floats], *, scores: bool
     ) -> FrameLabeller:
         config = head.config
-        allowed = AllowedTransitions.of(legal_transitions(config.tags, "BIO"))
+        allowed = AllowedTransitions.of(legal_transitions(config.tags, "BIO"), next(head.parameters()).device)
         return cls(head, PredicateLexicon.of(config), sentences, sure, allowed, scores)
 
     @torch.inference_mode()
@@ -223,8 +226,8 @@ class FrameLabeller:
     def _senses(self, h_WD: Tensor, index: FrameIndex, forms: Sequence[str]) -> list[tuple[str, float]]:
         """The likeliest roleset of each predicate, and how sure it is."""
         candidates = [self.lexicon.candidates(form) for form in forms]
-        counts = torch.tensor([len(each) for each in candidates], device=h_WD.device)
-        flat = torch.tensor([n for each in candidates for n in each], dtype=torch.int64, device=h_WD.device)
+        counts = to_device(np.array([len(each) for each in candidates]), h_WD.device)
+        flat = to_device(np.array([n for each in candidates for n in each], np.int64), h_WD.device)
         p_FK = torch.softmax(self.head.sense_scores(h_WD, index, counts, flat), -1)
         best = p_FK.max(-1)
         answers = zip(forms, candidates, best.indices.tolist(), best.values.tolist(), strict=True)
@@ -236,22 +239,24 @@ class FrameLabeller:
     def _arguments(self, h_WD: Tensor, index: FrameIndex) -> list[Arguments]:
         """The arguments of each predicate."""
         u_RH = self.head.argument_rows(h_WD, index)
-        place_F = (index.predicates - index.first).cpu()
+        place_F = index.predicates - index.first
         if self.head.scorer is None:
-            scores = self.head.tag_scores(u_RH).float().cpu()
-            return self._tagged(scores, index.lengths.cpu(), place_F)
+            return self._tagged(self.head.tag_scores(u_RH).float(), index.lengths, place_F)
         spans = SpanIndex.of(index.lengths, longest=self.head.config.longest)
         scores = self.head.scorer(u_RH, spans).float().cpu()
         bounds = spans.first_M.cpu().numpy(), spans.last_M.cpu().numpy()
-        return scored_arguments(self.head.config, scores.numpy(), bounds, index.lengths.cpu().numpy(), place_F.numpy())
+        return scored_arguments(
+            self.head.config, scores.numpy(), bounds, index.lengths.cpu().numpy(), place_F.cpu().numpy()
+        )
 
     def _tagged(self, scores_RK: Tensor, lengths_F: Tensor, place_F: Tensor) -> list[Arguments]:
         """Arguments by the best legal tags, in which the predicate's own word is in V."""
         crf, names = self.head.crf, self.head.config.tags
         rows = place_F + lengths_F.cumsum(0) - lengths_F
-        others = torch.tensor([tag[2:] not in (VERB, CONTINUED + VERB) for tag in names])
+        others = np.array([tag[2:] not in (VERB, CONTINUED + VERB) for tag in names])
         if not others.all():
-            scores_RK = scores_RK.index_put((rows,), scores_RK[rows] + others * FORBIDDEN)
+            forbidden = to_device(others * FORBIDDEN, scores_RK.device).to(scores_RK.dtype)
+            scores_RK = scores_RK.index_put((rows,), scores_RK[rows] + forbidden)
         if crf is None:
             tags = constrained_viterbi(scores_RK, lengths_F, self.allowed)
             p_RK = torch.softmax(scores_RK, -1)
@@ -266,7 +271,7 @@ class FrameLabeller:
                 (label, first, end - 1, min(sure[low + first : low + end]))
                 for first, end, label in read_leniently(written[low:high], "BIO")
             ]
-            for low, high in pairwise(edges(lengths_F.numpy()).tolist())
+            for low, high in pairwise(edges(lengths_F.cpu().numpy()).tolist())
         ]
 
 
