@@ -31,6 +31,7 @@ from larvatus.tasks.roles.examples import VERB, Frame, FramedSentence, RoleSpan
 from larvatus.tasks.roles.labelling import label_frames, scored_arguments
 from larvatus.tasks.roles.lexicon import PredicateLexicon
 from larvatus.tasks.roles.task import RolesOptions, roles_config
+from larvatus.tasks.roles.texts import ReadText
 from larvatus.tasks.scoring import ScoringOptions, features_of, head_of, loss_of
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.finetune import FineTuneResult, finetune
@@ -214,6 +215,22 @@ def test_frames_of_raw_text_point_at_its_characters(tuned):
     assert answer.props().splitlines()[0].split("\t")[:4] == ["Big", "-", "-", "(ARG0*"]
     assert answer.records()[0]["frames"][0]["pred"] == 2
     json.dumps(answer.to_dict())
+
+
+def test_raw_text_is_cut_into_words_as_the_training_set_cuts_them():
+    """A training set of words shows where touching words are cut: in clitics and before marks, not in "e-mail"."""
+    verbs = ("did", "could", "would", "has")
+    rows = [
+        FramedSentence(("Bob", verb, "n't", "answer", "Ann", "'s", "e-mail", "."), None, Place("made", n))
+        for n, verb in enumerate(verbs * 2)
+    ]
+    config = roles_config(Dataset((*TRAIN.examples, *rows), "made"), RolesOptions())
+    text = "Bob hasn't sent Ann's e-mail. \"You\", she said."
+    read = ReadText.of(TextExample(text, None, None, Place("text", 1)), "en", config.rules)
+    assert read.words[0] == ("Bob", "has", "n't", "sent", "Ann", "'s", "e-mail", ".")
+    assert [text[a:b] for places in read.places for a, b in places] == [word for words in read.words for word in words]
+    plain = ReadText.of(TextExample(text, None, None, Place("text", 1)), "en")
+    assert plain.words[0] == ("Bob", "hasn", "'", "t", "sent", "Ann", "'", "s", "e", "-", "mail", ".")
 
 
 def test_given_predicates_are_the_only_ones(tuned, tmp_path):

@@ -27,6 +27,7 @@ from larvatus.core.arrays import Ints, TargetRecord
 from larvatus.core.batch import A, TokenBatch, TrainingBatch, edges
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import DropoutRate, Size, SizeOrNone, Temperature, Weight
+from larvatus.data.text.learned_words import WordRules
 from larvatus.models.heads.head import Head, HeadConfig, require_words, to_float32
 from larvatus.models.heads.pooling import WordPool, pool_words
 from larvatus.models.nn.crf import CRF
@@ -141,6 +142,8 @@ class RolesConfig(HeadConfig, path="roles: ", tag="roles"):
     dropout: DropoutRate = 0.1
     mix: bool = False
     """A learned mix of all layers instead of the last (ELMo)."""
+    rules: WordRules = WordRules()
+    """How raw text is cut into words; without borders, as by `data/text/words.py`."""
     language: str = "en"
     """Language of the rules that split text into sentences."""
     temperature: Temperature = 1.0

@@ -3,10 +3,10 @@
     arc of word i to head j           s_ij = [d_i; 1]ᵀ U h_j               d = MLP(z), h = MLP'(z), each of size H
     relation k of word i to head j    r_ijk = [d'_i; 1]ᵀ U_k [h'_j; 1]     of size R
 
-The root is a learned vector before the words of each sentence. Arcs are scored sentence by sentence, so no score between
-two sentences exists: those of equal length in one product on a CPU, without padding; those of similar length on a GPU,
-where each product costs a launch. Relations are scored for one head of
-each word only: the gold head in training, the predicted one in prediction.
+The root is a learned vector before the words of each sentence. Arcs are scored sentence by sentence, so there is no
+score between two sentences: those of equal length in one product on a CPU, without padding; those of similar length on
+a GPU, where each product costs a launch. Relations are scored for one head of each word only: the gold head in
+training, the predicted one in prediction.
 W words, E sentences, n words of a sentence, D size of word vectors, K relations.
 """
 

@@ -20,6 +20,7 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, LabelledExample, Row
 from larvatus.data.labelled.tables import Columns, open_table
 from larvatus.data.labelled.texts import TextFormat
+from larvatus.data.text.learned_words import learn_words, print_tokens
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.pooling import WordPool
 from larvatus.models.heads.roles import RoleDecoder, RolesConfig
@@ -98,6 +99,7 @@ def roles_config(train: Dataset[FramedSentence], options: RolesOptions) -> Roles
         dropout=0.1 if options.dropout is None else options.dropout,
         mix=bool(options.mix),
         language=options.language,
+        rules=learn_words(list(print_tokens(example.words)) for example in train),
     )
 
 
@@ -177,7 +179,7 @@ class RolesTask(Task[FramedSentence, TextFrames, RolesOptions]):
         self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[TextFrames]:
         config = roles_head(bundle.network, str(bundle.path)).config
-        read = [ReadText.of(example, config.language) for example in examples]
+        read = [ReadText.of(example, config.language, config.rules) for example in examples]
         sentences = [words for text in read for words in text.words]
         labelled = label_frames(
             bundle.network,
