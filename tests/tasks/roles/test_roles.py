@@ -294,7 +294,7 @@ def test_predicates_in_portions_have_the_frames_of_all_at_once(bundle, decoder, 
 
     def frames():
         return label_frames(
-            model, bundle.tokenizer, words, scoring=ScoringOptions(), windows=WINDOWS, given=given
+            model, encode_sentences(bundle.tokenizer, words, WINDOWS), scoring=ScoringOptions(), given=given
         ).frames
 
     whole = frames()
@@ -308,9 +308,8 @@ def test_predicates_in_portions_have_the_frames_of_all_at_once(bundle, decoder, 
 def test_a_sentence_longer_than_a_window_has_the_arguments_of_any_window(tuned):
     """Windows are read apart, and predicates are scored with words of all of them."""
     words = ("ann saw bob and " * 20 + "bob pushed ann .").split()
-    found = label_frames(
-        tuned.bundle.network, tuned.bundle.tokenizer, [words], scoring=ScoringOptions(), windows=WINDOWS, given=[[81]]
-    )
+    read = encode_sentences(tuned.bundle.tokenizer, [words], WINDOWS)
+    found = label_frames(tuned.bundle.network, read, scoring=ScoringOptions(), given=[[81]])
     assert int(found.sequences.parts[0]) > 2
     (last,) = [frame for frame in found.frames[0] if frame.predicate == 81]
     assert last.roleset == "push.01"

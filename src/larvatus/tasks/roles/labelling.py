@@ -1,7 +1,8 @@
 """Predicates, rolesets and arguments of sentences by a model: one pass over each sentence, for all its predicates.
 
-    labelled = label_frames(model, tokenizer, sentences, scoring=scoring, windows=windows)       # predicates are found
-    labelled = label_frames(…, given=[[1], []])                                                  # or given, or both
+    read = encode_sentences(tokenizer, sentences, windows)
+    labelled = label_frames(model, read, scoring=scoring)                       # predicates are found
+    labelled = label_frames(model, read, scoring=scoring, given=[[1], []])      # or given, or both
 
 Sentences of nearly equal length share a batch, without padding. Where predicates are given, the others are found too,
 so that one pass gives the answers for both. Arguments are the best sequence of BIO tags that is legal and has the
@@ -22,16 +23,14 @@ from torch import Tensor
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import TrainingBatch, edges, runs
 from larvatus.data.text.tag_schemes import legal_transitions, read_leniently
-from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.roles import FrameIndex, RolesConfig, SemanticRoles
 from larvatus.models.network import Network
 from larvatus.models.nn.crf import AllowedTransitions, constrained_viterbi
 from larvatus.models.nn.device import on_device, to_device
 from larvatus.models.nn.span_scorer import SpanIndex
 from larvatus.tasks.encoding.sequences import Sequences
-from larvatus.tasks.encoding.windows import WindowOptions
 from larvatus.tasks.features import Features
-from larvatus.tasks.roles.encode import ReadSentences, encode_sentences, frame_spots
+from larvatus.tasks.roles.encode import ReadSentences, frame_spots
 from larvatus.tasks.roles.examples import CONTINUED, VERB, RoleSpan
 from larvatus.tasks.roles.lexicon import PredicateLexicon
 from larvatus.tasks.scoring import ScoringOptions, head_as
@@ -80,28 +79,23 @@ def roles_head(model: Network, name: str = "the model") -> SemanticRoles:
 
 def label_frames(
     model: Network,
-    tokenizer: Tokenizer,
-    sentences: Sequence[Sequence[str]],
+    read: ReadSentences,
     *,
     scoring: ScoringOptions,
-    windows: WindowOptions,
     given: Sequence[Sequence[int]] | None = None,
     features: Features | None = None,
     scores: bool = True,
-    read: ReadSentences | None = None,
 ) -> LabelledSentences:
     """The predicates that the model finds, and those that are given, each with its sense and arguments.
 
     `features` are outputs of a frozen encoder for these sentences, which is then not run. Without `scores`, those of
-    arguments by a CRF are NaN, which takes half the time. `read` are the sentences, where they were encoded before.
+    arguments by a CRF are NaN, which takes half the time.
     """
     head = roles_head(model)
-    if read is None:
-        read = encode_sentences(tokenizer, sentences, windows)
-    predicates: list[tuple[int, ...]] = [()] * len(sentences)
-    frames: list[tuple[LabelledFrame, ...]] = [()] * len(sentences)
-    sure: list[Floats] = [np.empty(0, np.float32)] * len(sentences)
-    labeller = FrameLabeller.of(head, sentences, sure, scores=scores)
+    predicates: list[tuple[int, ...]] = [()] * len(read)
+    frames: list[tuple[LabelledFrame, ...]] = [()] * len(read)
+    sure: list[Floats] = [np.empty(0, np.float32)] * len(read)
+    labeller = FrameLabeller.of(head, read.words, sure, scores=scores)
     for batch in word_batches(model, read, scoring, features):
         for sentence, p_W in batch.predicate_probabilities(head):
             wanted = set(np.flatnonzero(p_W >= EVEN).tolist())
@@ -111,8 +105,7 @@ def label_frames(
         if not head.config.one_by_one:
             labeller.label(batch, predicates, frames)
     if head.config.one_by_one:
-        again = encode_sentences(tokenizer, sentences, windows, marks=predicates, plain=False)
-        for batch in word_batches(model, again, scoring):
+        for batch in word_batches(model, read.marked(predicates), scoring):
             labeller.label(batch, predicates, frames)
     return LabelledSentences(frames, read.sequences)
 

@@ -29,7 +29,7 @@ from larvatus.tasks.encoding.words import check_word_pool
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.results import Coverage
-from larvatus.tasks.roles.encode import EncodedFrames, encode_frames
+from larvatus.tasks.roles.encode import EncodedFrames, encode_frames, encode_sentences
 from larvatus.tasks.roles.evaluation import (
     METRICS,
     FrameValidation,
@@ -183,10 +183,8 @@ class RolesTask(Task[FramedSentence, TextFrames, RolesOptions]):
         sentences = [words for text in read for words in text.words]
         labelled = label_frames(
             bundle.network,
-            bundle.tokenizer,
-            sentences,
+            encode_sentences(bundle.tokenizer, sentences, options.windows(bundle)),
             scoring=scoring,
-            windows=options.windows(bundle),
             given=[given for text in read for given in (text.given or [()] * len(text.words))],
         )
         tokens, seen, parts = labelled.sequences.tokens, labelled.sequences.read, labelled.sequences.parts
