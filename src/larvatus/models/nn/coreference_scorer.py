@@ -105,7 +105,7 @@ class CoreferenceScorer(nn.Module):
         first_n, last_n = self.start_score(start_nH)[:, 0].float(), self.end_score(end_nH)[:, 0].float()
         count, longest = len(z_nD), self.longest
         ends = torch.arange(count, device=z_nD.device)[:, None] + torch.arange(longest, device=z_nD.device)
-        scores_nL = _bands(self.pair(start_nH) * self.scale, end_nH, longest)
+        scores_nL: Tensor = _bands(self.pair(start_nH) * self.scale, end_nH, longest)
         scores_nL = scores_nL + first_n[:, None] + last_n[ends.clamp(max=count - 1)] + self.length_score.weight[:, 0]
         return scores_nL.masked_fill(ends >= count, -math.inf)
 
