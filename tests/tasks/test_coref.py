@@ -189,20 +189,32 @@ def test_each_epoch_reads_every_document_once(resolver: Bundle, size: int, monke
     ]
 
 
-def test_long_training_documents_are_cut_where_sentences_begin() -> None:
-    whole = document(3, sentences=20)
-    parts = list(segments([whole], 30, singletons=True))
-    assert len(parts) > 2
-    assert tuple(word for part in parts for word in part.words) == whole.words
-    before, mentions = 0, []
+def test_long_training_documents_are_cut_into_parts_that_overlap_by_half() -> None:
+    whole = document(3, sentences=40)
+    sentence = max(np.diff([*whole.sentences, len(whole.words)]))
+    parts = list(segments([whole], 60, singletons=True))
+    assert len(parts) > 4
+    seen: set[frozenset[tuple[int, int]]] = set()
+    begin = 0
     for part in parts:
-        assert before in whole.sentences
+        begin = next(n for n in whole.sentences if n >= begin and whole.words[n : n + len(part.words)] == part.words)
+        assert len(part.words) <= 60 + sentence
         assert part.sentences[0] == 0
         text, places = part.located()
         assert [text[slice(*place)] for place in places] == list(part.words)
-        mentions += [(a + before, b + before) for a, b in part.mentions]
-        before += len(part.words)
-    assert sorted(mentions) == sorted(whole.mentions)
+        for cluster in part.clusters or ():
+            seen |= {
+                frozenset([(a + begin, b + begin), (c + begin, d + begin)]) for a, b in cluster for c, d in cluster
+            }
+    near = {
+        frozenset([one, other])
+        for cluster in whole.clusters or ()
+        for one in cluster
+        for other in cluster
+        if abs(one[0] - other[0]) <= 30 - 2 * sentence
+    }
+    assert near <= seen
+    assert seen <= {frozenset([one, other]) for cluster in whole.clusters or () for one in cluster for other in cluster}
     kept = list(segments([whole], 30, singletons=False))
     assert all(len(cluster) > 1 for part in kept for cluster in part.clusters or ())
     (same,) = segments([dataclasses.replace(whole, sentences=())], 10_000, singletons=True)

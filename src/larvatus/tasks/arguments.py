@@ -110,6 +110,8 @@ class Defaults(NamedTuple):
     head_rate: float
     steps: int
     """Number of updates, from which the number of epochs follows."""
+    epochs: int | None = None
+    """Most epochs by default; None: as many as of other tasks."""
 
 
 class TaskArguments(Protocol):

@@ -74,8 +74,9 @@ def targets() -> WordTrees[Any]:
 def test_arcs_of_a_sentence_are_scored_within_it(head: Parsing, z_WD: Tensor) -> None:
     starts = edges(np.array(SIZES)).tolist()
     seen = []
-    for group, scores in head.arcs(z_WD, head.root, SIZES):
-        for number, table in zip(group.sentences.tolist(), scores, strict=True):
+    for group, _, scores in head.arcs(z_WD, head.root, SIZES):
+        for words, table in zip(group.words, scores, strict=True):
+            number = starts.index(words[0])
             seen.append(number)
             sentence = z_WD[starts[number] : starts[number + 1]]
             for i, word in enumerate(sentence):
@@ -94,9 +95,9 @@ def test_scores_of_trees_keep_their_precision_where_the_encoder_has_less(z_WD: T
         parameter.normal_()
     z = z_WD.bfloat16()
     heads = torch.full((len(z),), -1)
-    plain = [*(scores for _, scores in head.arcs(z.float(), head.root, SIZES)), head.relation_scores(z.float(), heads)]
+    plain = [*(scores for *_, scores in head.arcs(z.float(), head.root, SIZES)), head.relation_scores(z.float(), heads)]
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        low = [*(scores for _, scores in head.arcs(z, head.root, SIZES)), head.relation_scores(z, heads)]
+        low = [*(scores for *_, scores in head.arcs(z, head.root, SIZES)), head.relation_scores(z, heads)]
     for first, second in zip(plain, low, strict=True):
         torch.testing.assert_close(first, second)
 

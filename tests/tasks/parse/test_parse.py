@@ -262,11 +262,15 @@ def test_a_sentence_of_very_many_words_is_parsed_in_parts_and_says_so(
     untrained: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encode, "LONGEST", 10)
+    monkeypatch.setattr(encode, "PART", 5)
     config = untrained.objectives[0]
     text = "the river " * 12
     inputs, notes = cut_text(text, config, PLACE)
-    assert [len(sentence.words) for sentence in inputs] == [10, 10, 4]
-    assert notes == ("a sentence of 24 words (characters 0 to 119) is longer than 10 words and was parsed in 3 parts",)
+    assert [len(sentence.words) for sentence in inputs] == [5, 5, 5, 5, 4]
+    assert notes == (
+        "a sentence of 24 words (characters 0 to 119) is longer than 10 words and was parsed in 5 parts of up to 5",
+    )
+    assert len(cut_text("the river " * 5, config, PLACE)[0]) == 1
     words = lv.load(untrained.path, device="cpu")
     assert words.predict(text).notes == notes
     with pytest.raises(DataError, match="a sentence of 11 words; a tree has up to 10, so split it"):

@@ -31,6 +31,7 @@ from larvatus.tasks.roles.examples import VERB, Frame, FramedSentence, RoleSpan
 from larvatus.tasks.roles.labelling import label_frames, scored_arguments
 from larvatus.tasks.roles.lexicon import PredicateLexicon
 from larvatus.tasks.roles.task import RolesOptions, roles_config
+from larvatus.tasks.roles.texts import ReadText
 from larvatus.tasks.scoring import ScoringOptions, features_of, head_of, loss_of
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.finetune import FineTuneResult, finetune
@@ -216,6 +217,22 @@ def test_frames_of_raw_text_point_at_its_characters(tuned):
     json.dumps(answer.to_dict())
 
 
+def test_raw_text_is_cut_into_words_as_the_training_set_cuts_them():
+    """A training set of words shows where touching words are cut: in clitics and before marks, not in "e-mail"."""
+    verbs = ("did", "could", "would", "has")
+    rows = [
+        FramedSentence(("Bob", verb, "n't", "answer", "Ann", "'s", "e-mail", "."), None, Place("made", n))
+        for n, verb in enumerate(verbs * 2)
+    ]
+    config = roles_config(Dataset((*TRAIN.examples, *rows), "made"), RolesOptions())
+    text = "Bob hasn't sent Ann's e-mail. \"You\", she said."
+    read = ReadText.of(TextExample(text, None, None, Place("text", 1)), "en", config.rules)
+    assert read.words[0] == ("Bob", "has", "n't", "sent", "Ann", "'s", "e-mail", ".")
+    assert [text[a:b] for places in read.places for a, b in places] == [word for words in read.words for word in words]
+    plain = ReadText.of(TextExample(text, None, None, Place("text", 1)), "en")
+    assert plain.words[0] == ("Bob", "hasn", "'", "t", "sent", "Ann", "'", "s", "e", "-", "mail", ".")
+
+
 def test_given_predicates_are_the_only_ones(tuned, tmp_path):
     path = tmp_path / "given.jsonl"
     path.write_text(
@@ -277,7 +294,7 @@ def test_predicates_in_portions_have_the_frames_of_all_at_once(bundle, decoder, 
 
     def frames():
         return label_frames(
-            model, bundle.tokenizer, words, scoring=ScoringOptions(), windows=WINDOWS, given=given
+            model, encode_sentences(bundle.tokenizer, words, WINDOWS), scoring=ScoringOptions(), given=given
         ).frames
 
     whole = frames()
@@ -291,9 +308,8 @@ def test_predicates_in_portions_have_the_frames_of_all_at_once(bundle, decoder, 
 def test_a_sentence_longer_than_a_window_has_the_arguments_of_any_window(tuned):
     """Windows are read apart, and predicates are scored with words of all of them."""
     words = ("ann saw bob and " * 20 + "bob pushed ann .").split()
-    found = label_frames(
-        tuned.bundle.network, tuned.bundle.tokenizer, [words], scoring=ScoringOptions(), windows=WINDOWS, given=[[81]]
-    )
+    read = encode_sentences(tuned.bundle.tokenizer, [words], WINDOWS)
+    found = label_frames(tuned.bundle.network, read, scoring=ScoringOptions(), given=[[81]])
     assert int(found.sequences.parts[0]) > 2
     (last,) = [frame for frame in found.frames[0] if frame.predicate == 81]
     assert last.roleset == "push.01"

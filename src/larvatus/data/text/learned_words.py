@@ -20,7 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple, cast
 
+import regex
+
 from larvatus.core.settings import Settings
+from larvatus.data.text.words import UNSPACED
 
 INSIDE, TOKEN, WORD = 0, 1, 2
 """What a place between two characters is: no border, a border of tokens, or of words within a token."""
@@ -29,6 +32,12 @@ LEAST = 2
 """Training places of a context that decides."""
 EDGE = " "
 """Stands for white space, which no token holds."""
+_QUOTES = frozenset(('"', "''", "``"))
+"""Marks that open and close in turn."""
+_LEFT = regex.compile(rf"(?:n?['’`´]\p{{L}}{{1,3}}|[\p{{Pe}}\p{{Pf}}\p{{Pd}}\"'.,;:!?%…/@]+)$|[{UNSPACED}]")
+"""Words that touch the one before them: clitics (n't, 's), closing marks, dashes, all words of unspaced scripts."""
+_RIGHT = regex.compile(r"[\p{Ps}\p{Pi}\p{Pd}\p{Sc}#/@]+")
+"""Words that touch the one after them."""
 
 
 class WordToken(NamedTuple):
@@ -162,6 +171,23 @@ def learn_words(sentences: Iterable[Sequence[WordToken]]) -> WordRules:
             if 2 * counts.total() > uses[form]
         },
     )
+
+
+def print_tokens(words: Sequence[str]) -> Iterator[WordToken]:
+    """Words that come without their text, with white space as English prints it: to learn rules from.
+
+    >>> [token.space for token in print_tokens(["I", "did", "n't", "(", "yet", ")", "."])]
+    [True, False, True, False, False, False, True]
+    """
+    place, quoted = 0, False
+    for word, following in pairwise([*words, EDGE]):
+        if word in _QUOTES:
+            quoted = not quoted
+        after = following in _QUOTES and not quoted  # it opens
+        touches = bool(_LEFT.match(following)) and not after
+        space = not touches and not (quoted if word in _QUOTES else _RIGHT.fullmatch(word))
+        yield WordToken(word, (word,), place, place + len(word), space)
+        place += len(word) + space
 
 
 def _chunks(tokens: Sequence[WordToken]) -> Iterator[list[WordToken]]:

@@ -149,20 +149,20 @@ class Coreference(Head):
     def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from features of words, document by document."""
         targets: CoreferenceTargets[Tensor] = batch.targets[CoreferenceTargets]
-        z_WD = self.trunk(x)
+        z_WD = to_float32(self.trunk(x))
         total, right, count = z_WD.new_zeros((), dtype=torch.float32), z_WD.new_zeros((), dtype=torch.long), 0
         word = gold = 0
         for words, golds in zip(targets.words, targets.golds, strict=True):
             part = slice(gold, gold + golds)
             spans = torch.stack([targets.first[part], targets.last[part], targets.clusters[part]])
-            loss, correct, mentions = self._document(
-                z_WD[word : word + words], targets.forms[word : word + words], spans
-            )
+            here = slice(word, word + words)
+            with _full_precision(z_WD):
+                loss, correct, mentions = self._document(z_WD[here], targets.forms[here], spans)
             total, right, count = total + loss, right + correct, count + mentions
             word, gold = word + words, gold + golds
         return Loss(
             total=total,
-            count=torch.tensor(max(count, 1), device=total.device),
+            count=torch.full((), max(count, 1), device=total.device),
             correct=right if accuracy else None,
             weight=self.config.weight,
         )
@@ -170,20 +170,21 @@ class Coreference(Head):
     @torch.inference_mode()
     def document_loss(self, z_nD: Tensor, forms_n2: Tensor, spans_3G: Tensor) -> float:
         """The loss of a document, from trunk vectors of its words; `spans` are first and last words and clusters."""
-        return float(self._document(z_nD, forms_n2, spans_3G)[0])
+        with _full_precision(z_nD):
+            return float(self._document(z_nD, forms_n2, spans_3G)[0])
 
     def _document(self, z_nD: Tensor, forms_n2: Tensor, spans_3G: Tensor) -> tuple[Tensor, Tensor, int]:
         """Loss, mentions with a right antecedent or rightly none, and mentions."""
-        scores_nL = to_float32(self.scorer.mention_scores(z_nD))
+        scores_nL = self.scorer.mention_scores(z_nD)
         first, last, clusters = spans_3G
-        short = last - first < self.config.longest
-        number = (first * self.config.longest + last - first)[short]
-        gold = torch.full((scores_nL.numel(),), -1, device=z_nD.device)
-        gold[number] = clusters[short]
+        size = scores_nL.numel()
+        number = torch.where(last - first < self.config.longest, first * self.config.longest + last - first, size)
+        gold = torch.full((size + 1,), -1, device=z_nD.device).index_put((number,), clusters)[:-1]
         flat = scores_nL.flatten()
         there = torch.isfinite(flat)
-        wanted = (gold >= 0)[there].to(flat.dtype)
-        loss = self.config.mention_weight * F.binary_cross_entropy_with_logits(flat[there], wanted, reduction="sum")
+        loss = self.config.mention_weight * F.binary_cross_entropy_with_logits(
+            flat.masked_fill(~there, 0.0), (gold >= 0).to(flat.dtype), weight=there.to(flat.dtype), reduction="sum"
+        )
         most = max(self.most_mentions(len(z_nD)), len(number))
         kept = self.scorer.select(scores_nL, most=most, always=number)
         clusters_m = gold[kept.first * self.config.longest + kept.last - kept.first]
@@ -197,14 +198,20 @@ class Coreference(Head):
     @torch.inference_mode()
     def resolve(self, z_nD: Tensor, forms_n2: Tensor) -> tuple[ScoredMentions, Tensor, Tensor]:
         """The mentions of a document that are kept, the best antecedent of each, and its score; from trunk vectors."""
-        mentions = self.scorer.select(self.scorer.mention_scores(z_nD), most=self.most_mentions(len(z_nD)))
-        h_mH = self.scorer.represent(z_nD, mentions)
-        numbers, scores = [mentions.first[:0]], [mentions.scores[:0]]
-        for _, compared in self.scorer.antecedents_of(h_mH, mentions, forms_n2):
-            best = compared.scores.max(-1)
-            numbers.append(compared.numbers.gather(1, best.indices[:, None])[:, 0])
-            scores.append(best.values)
+        with _full_precision(z_nD):
+            mentions = self.scorer.select(self.scorer.mention_scores(z_nD), most=self.most_mentions(len(z_nD)))
+            h_mH = self.scorer.represent(z_nD, mentions)
+            numbers, scores = [mentions.first[:0]], [mentions.scores[:0]]
+            for _, compared in self.scorer.antecedents_of(h_mH, mentions, forms_n2):
+                best = compared.scores.max(-1)
+                numbers.append(compared.numbers.gather(1, best.indices[:, None])[:, 0])
+                scores.append(best.values)
         return mentions, torch.cat(numbers), torch.cat(scores)
+
+
+def _full_precision(z: Tensor) -> torch.autocast:
+    """No mixed precision: thousands of spans are ranked by their scores, and bfloat16 has three digits."""
+    return torch.autocast(z.device.type, enabled=False)
 
 
 def antecedent_loss(compared: ScoredAntecedents, clusters_m: Tensor, rows: slice) -> tuple[Tensor, Tensor]:

@@ -33,6 +33,7 @@ from larvatus.models.heads.head import Head, HeadConfig, require_words, to_float
 from larvatus.models.heads.pooling import WordPool, pool_words
 from larvatus.models.nn.biaffine import ArcScorer, RelationBiaffine
 from larvatus.models.nn.compiling import IGNORE
+from larvatus.models.nn.device import to_device
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.linear_cross_entropy import Loss
 
@@ -176,23 +177,23 @@ class Parsing(Head):
         total = to_float32(z_WD.new_zeros(()))
         correct = torch.zeros((), dtype=torch.int64, device=z_WD.device)
         before_W = self.words_before(targets.sizes, z_WD.device)
-        for group, scores in self.arcs(z_WD, self.root, targets.sizes):
-            gold = targets.heads[torch.from_numpy(group.words).to(z_WD.device)]
-            total = total + F.cross_entropy(scores.flatten(0, 1), gold.flatten(), reduction="sum")
+        for _, words, scores in self.arcs(z_WD, self.root, targets.sizes):
+            gold = torch.where(words < 0, IGNORE, targets.heads[words])
+            total = total + F.cross_entropy(scores.flatten(0, 1), gold.flatten(), reduction="sum", ignore_index=IGNORE)
             correct = correct + (scores.argmax(-1) == gold).sum()
         heads_W = torch.where(targets.heads > 0, before_W + targets.heads - 1, -1)
         parts = [(self.relation_scores(z_WD, heads_W), targets.relations)]
         parts += [(self.annotation_scores(z_WD, name), getattr(targets, name)) for name in self.annotations]
         for scores_WK, gold_W in parts:
             total = total + F.cross_entropy(scores_WK, gold_W, reduction="sum", ignore_index=IGNORE)
-        count = torch.tensor(targets.count, device=z_WD.device)
+        count = torch.full((), targets.count, device=z_WD.device)
         return Loss(total=total, count=count, correct=correct if accuracy else None, weight=self.config.weight)
 
     @staticmethod
     def words_before(sizes: Sequence[int], device: torch.device) -> Tensor:
         """[W] how many words come before the sentence of each word."""
         lengths = np.asarray(sizes, np.int64)
-        return torch.from_numpy(np.repeat(edges(lengths)[:-1], lengths)).to(device)
+        return to_device(np.repeat(edges(lengths)[:-1], lengths), device)
 
     def relation_scores(self, z_WD: Tensor, heads_W: Tensor) -> Tensor:
         """Scores of the relations of each word to its head, a number among all words or −1 for the root: [W, K]."""

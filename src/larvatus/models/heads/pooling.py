@@ -90,13 +90,12 @@ WordPool = Literal["first", "mean", "max"]
 
 def pool_words(z_ND: Tensor, rows_P: Tensor, words_P: Tensor, *, count: int, pool: WordPool) -> Tensor:
     """[N, D] → [W, D], from the token and the word of each pair, both ascending. A word without a token gets zeros."""
-    if pool == "first":
-        first_P = torch.ones_like(words_P, dtype=torch.bool)
-        first_P[1:] = words_P[1:] != words_P[:-1]
-        rows_P, words_P = rows_P[first_P], words_P[first_P]
+    if pool == "first" and len(words_P):
+        words_W = torch.arange(count, device=words_P.device)
+        first_W = torch.searchsorted(words_P, words_W).clamp(max=len(words_P) - 1)
+        tokens_WD = z_ND.index_select(0, rows_P[first_W])
+        return torch.where((words_P[first_W] == words_W)[:, None], tokens_WD, 0.0)
     tokens_PD = z_ND.index_select(0, rows_P)
     start_WD = tokens_PD.new_zeros(count, z_ND.shape[1])
-    if pool == "first":
-        return start_WD.index_copy(0, words_P, tokens_PD)
     reduce = "mean" if pool == "mean" else "amax"
     return start_WD.scatter_reduce(0, words_P[:, None].expand_as(tokens_PD), tokens_PD, reduce, include_self=False)

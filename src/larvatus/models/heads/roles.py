@@ -27,6 +27,7 @@ from larvatus.core.arrays import Ints, TargetRecord
 from larvatus.core.batch import A, TokenBatch, TrainingBatch, edges
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import DropoutRate, Size, SizeOrNone, Temperature, Weight
+from larvatus.data.text.learned_words import WordRules
 from larvatus.models.heads.head import Head, HeadConfig, require_words, to_float32
 from larvatus.models.heads.pooling import WordPool, pool_words
 from larvatus.models.nn.crf import CRF
@@ -141,6 +142,8 @@ class RolesConfig(HeadConfig, path="roles: ", tag="roles"):
     dropout: DropoutRate = 0.1
     mix: bool = False
     """A learned mix of all layers instead of the last (ELMo)."""
+    rules: WordRules = WordRules()
+    """How raw text is cut into words; without borders, as by `data/text/words.py`."""
     language: str = "en"
     """Language of the rules that split text into sentences."""
     temperature: Temperature = 1.0
@@ -264,7 +267,7 @@ class SemanticRoles(Head):
             senses = self.sense_scores(h_WD, index, targets.choices, targets.candidates)
             total = total + F.cross_entropy(senses, targets.senses, reduction="sum")
             total = total + self._argument_loss(self.argument_rows(h_WD, index), index, targets.tags)
-        count = torch.tensor(targets.count, device=h_WD.device)
+        count = torch.full((), targets.count, device=h_WD.device)
         return Loss(total=total, count=count, weight=self.config.weight)
 
     def _predicate_loss(self, h_WD: Tensor, targets: FrameTargets[Tensor]) -> Tensor:
@@ -295,7 +298,7 @@ def gold_spans(tags_R: Tensor, spans: SpanIndex) -> Tensor:
     [0, 2, 0, 0, 0]
     """
     inside = (tags_R > OUTSIDE) & (tags_R % 2 == 0)
-    stops = torch.cat([torch.nonzero(~inside).squeeze(-1), tags_R.new_tensor([len(tags_R)])])
+    stops = F.pad(torch.nonzero(~inside).squeeze(-1), (0, 1), value=len(tags_R))
     first = torch.nonzero((tags_R > OUTSIDE) & ~inside).squeeze(-1)
     last = stops[torch.searchsorted(stops, first, right=True)] - 1
     gold = tags_R.new_zeros(spans.count + 1)  # one more, for spans that are too long

@@ -3,9 +3,10 @@
     arc of word i to head j           s_ij = [d_i; 1]ᵀ U h_j               d = MLP(z), h = MLP'(z), each of size H
     relation k of word i to head j    r_ijk = [d'_i; 1]ᵀ U_k [h'_j; 1]     of size R
 
-The root is a learned vector before the words of each sentence. Arcs are scored sentence by sentence, those of equal
-length in one product, so no score between two sentences and no padding exists. Relations are scored for one head of
-each word only: the gold head in training, the predicted one in prediction.
+The root is a learned vector before the words of each sentence. Arcs are scored sentence by sentence, so there is no
+score between two sentences: those of equal length in one product on a CPU, without padding; those of similar length on
+a GPU, where each product costs a launch. Relations are scored for one head of each word only: the gold head in
+training, the predicted one in prediction.
 W words, E sentences, n words of a sentence, D size of word vectors, K relations.
 """
 
@@ -21,36 +22,51 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges
+from larvatus.models.nn.device import to_device
 from larvatus.models.nn.dropout import Dropout
 
 SLOPE = 0.1
 """Slope of the leaky rectifiers below 0, as published."""
 
 
-class EqualLengths(NamedTuple):
-    """Sentences with the same number of words."""
-
-    sentences: Ints  # [G]
-    words: Ints  # [G, n] numbers of their words
+SHORT = 16
+"""Sentences of up to so many words are similar in length; then up to twice as many, and so on."""
 
 
-def by_length(sizes: Sequence[int]) -> Iterator[EqualLengths]:
-    """Sentences grouped by their number of words.
+class SentenceGroup(NamedTuple):
+    """Sentences of equal or similar length."""
 
-    >>> [(group.sentences.tolist(), group.words.tolist()) for group in by_length([2, 1, 2])]
-    [([1], [[2]]), ([0, 2], [[0, 1], [3, 4]])]
+    sizes: Ints  # [G] words of each
+    words: Ints  # [G, n] numbers of their words; −1 after the last of a shorter one
+
+    @property
+    def padded(self) -> bool:
+        return bool(self.sizes.min() < self.words.shape[1])
+
+
+def by_length(sizes: Sequence[int], *, similar: bool = False) -> Iterator[SentenceGroup]:
+    """Sentences grouped by their number of words, equal or `similar`.
+
+    >>> [group.words.tolist() for group in by_length([2, 1, 2])]
+    [[[2]], [[0, 1], [3, 4]]]
+    >>> [group.words.tolist() for group in by_length([2, 1, 2], similar=True)]
+    [[[0, 1], [2, -1], [3, 4]]]
     """
     lengths = np.asarray(sizes, np.int64)
     starts = edges(lengths)[:-1]
-    for length in np.unique(lengths).tolist():
-        sentences = np.flatnonzero(lengths == length)
-        yield EqualLengths(sentences, starts[sentences][:, None] + np.arange(length))
+    kinds = np.ceil(np.log2(np.maximum(lengths, SHORT))) if similar else lengths
+    for kind in np.unique(kinds):
+        sentences = np.flatnonzero(kinds == kind)
+        places = np.arange(lengths[sentences].max())
+        inside = places < lengths[sentences, None]
+        yield SentenceGroup(lengths[sentences], np.where(inside, starts[sentences, None] + places, -1))
 
 
 class ArcGroup(NamedTuple):
-    """Scores of all arcs in sentences of one length."""
+    """Scores of all arcs in sentences of one group."""
 
-    group: EqualLengths
+    group: SentenceGroup
+    words: Tensor  # [G, n] its words, on the device
     scores: Tensor  # [G, n, n + 1] dependent by head, of which the first is the root; no word is its own head
 
 
@@ -100,13 +116,15 @@ class ArcScorer(_Projections):
         """Scores of the arcs of all sentences, from the vectors of their words and their numbers of words."""
         dependent_WH = _product(self.project(self.dependent, z_WD), self.weight[:-1]) + self.weight[-1]
         head_WH, root_H = self.project(self.head, z_WD), self.project(self.head, root_D)
-        for group in by_length(sizes):
-            words = torch.from_numpy(group.words).to(z_WD.device)
+        for group in by_length(sizes, similar=z_WD.device.type != "cpu"):
+            words = to_device(group.words, z_WD.device)
             roots = root_H.expand(len(words), 1, -1)
             heads = torch.cat([roots, head_WH[words]], dim=1)
             scores = _product(dependent_WH[words], heads.transpose(1, 2))
-            itself = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(1).tril(1)
-            yield ArcGroup(group, scores.masked_fill(itself, -torch.inf))
+            none = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(1).tril(1)
+            if group.padded:
+                none = none | F.pad(words < 0, (1, 0))[:, None]
+            yield ArcGroup(group, words, scores.masked_fill(none, -torch.inf))
 
 
 class RelationBiaffine(_Projections):

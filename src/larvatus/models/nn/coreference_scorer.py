@@ -39,6 +39,8 @@ from larvatus.models.nn.dropout import Dropout
 
 BLOCK = 512
 """Mentions whose antecedents are compared at a time."""
+BAND = 64
+"""Starts of spans that are multiplied with all ends they reach at a time."""
 BUCKETS = 16
 """Buckets of distances: 0 to 4, then powers of two."""
 RARE = -3.0
@@ -101,22 +103,27 @@ class CoreferenceScorer(nn.Module):
         """Scores of all spans by their first word and length: [n, D] → [n, L]; −∞ beyond the end."""
         start_nH, end_nH = F.gelu(self.start(z_nD)), F.gelu(self.end(z_nD))
         first_n, last_n = self.start_score(start_nH)[:, 0].float(), self.end_score(end_nH)[:, 0].float()
-        pair_nH = self.pair(start_nH) * self.scale
-        count, columns = len(z_nD), []
-        for length in range(min(self.longest, count)):
-            score = (pair_nH[: count - length] * end_nH[length:]).sum(-1).float()
-            score = score + first_n[: count - length] + last_n[length:] + self.length_score.weight[length]
-            columns.append(F.pad(score, (0, length), value=-math.inf))
-        scores_nL = torch.stack(columns, 1) if columns else z_nD.new_empty(count, 0).float()
-        return F.pad(scores_nL, (0, self.longest - scores_nL.shape[1]), value=-math.inf)
+        count, longest = len(z_nD), self.longest
+        ends = torch.arange(count, device=z_nD.device)[:, None] + torch.arange(longest, device=z_nD.device)
+        scores_nL: Tensor = _bands(self.pair(start_nH) * self.scale, end_nH, longest)
+        scores_nL = scores_nL + first_n[:, None] + last_n[ends.clamp(max=count - 1)] + self.length_score.weight[:, 0]
+        return scores_nL.masked_fill(ends >= count, -math.inf)
+
+    def spans(self, words: int) -> int:
+        """How many spans a document of so many words has."""
+        longest = min(self.longest, words)
+        return longest * words - longest * (longest - 1) // 2
 
     def select(self, scores_nL: Tensor, *, most: int, always: Tensor | None = None) -> ScoredMentions:
-        """The `most` best spans in the order of the text, those of `always` (first · L + length − 1) among them."""
+        """The `most` best spans in the order of the text, those of `always` (first · L + length − 1) among them.
+
+        A number after the last, n · L, is no span.
+        """
         flat = scores_nL.flatten()
-        ranked = flat.detach().clone()
+        ranked = flat.detach()
         if always is not None:
-            ranked[always] = math.inf
-        chosen = ranked.topk(min(most, int(torch.isfinite(flat).sum()))).indices.sort().values
+            ranked = F.pad(ranked, (0, 1)).index_fill(0, always, math.inf)[:-1]
+        chosen = ranked.topk(min(most, self.spans(len(scores_nL)))).indices.sort().values
         first = chosen // self.longest
         return ScoredMentions(first, first + chosen % self.longest, flat[chosen])
 
@@ -151,7 +158,7 @@ class CoreferenceScorer(nn.Module):
         total = len(h_mH)
         for start in range(0, total, BLOCK):
             rows = torch.arange(start, min(start + BLOCK, total), device=h_mH.device)
-            numbers, there = self._nearest(coarse_mH, h_mH, mentions.scores, rows)
+            numbers, there = self._nearest(coarse_mH, h_mH, mentions.scores, (start, start + len(rows)))
             earlier_rKH = h_mH[numbers]
             score = (coarse_mH[rows, None] * earlier_rKH).sum(-1).float()
             score = score + mentions.scores[rows, None] + mentions.scores[numbers]
@@ -171,15 +178,33 @@ class CoreferenceScorer(nn.Module):
             )
 
     @torch.no_grad()
-    def _nearest(self, coarse_mH: Tensor, h_mH: Tensor, scores_m: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _nearest(
+        self, coarse_mH: Tensor, h_mH: Tensor, scores_m: Tensor, rows: tuple[int, int]
+    ) -> tuple[Tensor, Tensor]:
         """[r, K] the mentions before each that have the best coarse scores, and which of these there are."""
-        begin, end = int(rows[0]), int(rows[-1]) + 1
+        begin, end = rows
         low = max(0, begin - self.reach)
-        coarse = (coarse_mH[rows] @ h_mH[low:end].T).float() + scores_m[low:end]
-        behind = rows[:, None] - torch.arange(low, end, device=rows.device)
+        coarse = (coarse_mH[begin:end] @ h_mH[low:end].T).float() + scores_m[low:end]
+        numbers = torch.arange(low, end, device=coarse.device)
+        behind = numbers[begin - low :, None] - numbers
         coarse = coarse.masked_fill((behind < 1) | (behind > self.reach), -math.inf)
         best = coarse.topk(min(self.antecedents, end - low))
         return best.indices + low, torch.isfinite(best.values)
+
+
+def _bands(start_nH: Tensor, end_nH: Tensor, longest: int) -> Tensor:
+    """[n, L] products of each row with the L rows from the same place on; 0 after the last.
+
+    `BAND` rows at a time are multiplied with all rows that they reach, in one product for all.
+    """
+    count, hidden = start_nH.shape
+    blocks = max(1, -(-count // BAND))
+    reach = BAND + longest - 1
+    start = F.pad(start_nH, (0, 0, 0, blocks * BAND - count)).view(blocks, BAND, hidden)
+    end = F.pad(end_nH, (0, 0, 0, (blocks - 1) * BAND + reach - count)).unfold(0, reach, BAND)
+    places = torch.arange(BAND, device=start_nH.device)[:, None] + torch.arange(longest, device=start_nH.device)
+    square = start @ end  # [blocks, BAND, reach]
+    return square.gather(2, places.expand(blocks, -1, -1)).reshape(-1, longest)[:count].float()
 
 
 def buckets(distance: Tensor) -> Tensor:

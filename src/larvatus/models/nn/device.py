@@ -59,19 +59,20 @@ def forward_budget(device: torch.device) -> int:
 def on_device(batch: B, device: torch.device | str) -> B:
     """The same batch of tensors on the device. `lengths` is copied too: no layout on CUDA needs it on the host."""
     target = torch.device(device)
-
-    def move(array: npt.NDArray[np.int64]) -> Tensor:
-        if is_constant(array) and target.type == "cuda":  # one repeated number: nothing to copy
-            return torch.full((len(array),), int(array[0]), dtype=torch.int64, device=target)
-        if not array.flags.writeable:  # a view into a shard: torch warns about read-only memory
-            array = array.copy()
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if target.type == "cuda":
-            return tensor.pin_memory().to(target, non_blocking=True)
-        return tensor.to(target)
-
-    moved: B = batch.map(move)
+    moved: B = batch.map(lambda array: to_device(array, target))
     return moved
+
+
+def to_device(array: npt.NDArray[Any], target: torch.device) -> Tensor:
+    """An array as a tensor on the device; the host does not wait for a GPU."""
+    if is_constant(array) and target.type == "cuda":  # one repeated number: nothing to copy
+        return torch.full((len(array),), int(array[0]), dtype=torch.int64, device=target)
+    if not array.flags.writeable:  # a view into a shard: torch warns about read-only memory
+        array = array.copy()
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if target.type == "cuda":
+        return tensor.pin_memory().to(target, non_blocking=True)
+    return tensor.to(target)
 
 
 _INT8 = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})

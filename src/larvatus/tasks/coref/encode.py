@@ -5,8 +5,8 @@
 
 A document longer than the model reads at once is several windows that overlap; each word is taken from the one where
 it sees most on either side (`data/text/windows.py`), so a document is scored as one row of words however long it is.
-Training documents longer than `segment` words are cut into parts where sentences begin. All parts are trained on in
-every epoch, each as a document by itself: links from one part to another are not learned. A step has documents of
+Training documents longer than `segment` words are cut into parts that overlap by half, all of which are trained on in
+every epoch: links over up to half of `segment` are learned, those over more are not. A step has documents of
 `WORDS_PER_TEXT` words on average for each text of ``--batch``.
 """
 
@@ -134,17 +134,19 @@ def form_number(form: str) -> int:
 
 
 def segments(examples: Sequence[CorefExample], longest: int, *, singletons: bool) -> Iterator[CorefExample]:
-    """Documents cut into even parts of about `longest` words at most, where sentences begin."""
+    """Documents in even parts of about `longest` words, from the beginning of a sentence to that of another.
+
+    Each part begins about in the middle of the one before, so two mentions up to `longest` / 2 words apart are together
+    in one of them.
+    """
     for example in examples:
-        count = -(-len(example.words) // longest)
-        if count <= 1:
-            yield example if singletons else _without_singletons(example)
-            continue
-        starts = np.array(example.sentences or range(len(example.words)))
-        wanted = np.arange(1, count) * len(example.words) / count
-        cuts = sorted({0, *(int(starts[np.abs(starts - place).argmin()]) for place in wanted)})
-        for begin, end in zip(cuts, [*cuts[1:], len(example.words)], strict=True):
-            part = _part(example, begin, end)
+        size = len(example.words)
+        count = 1 if size <= longest else 1 + -(-(size - longest) * 2 // longest)
+        starts = np.array([*(example.sentences or range(size)), size])
+        begins = [starts[np.abs(starts - (size - longest) * n / max(1, count - 1)).argmin()] for n in range(count)]
+        ends = [*(starts[np.abs(starts - begin - longest).argmin()] for begin in begins[:-1]), size]
+        for begin, end in dict.fromkeys((int(begin), int(end)) for begin, end in zip(begins, ends, strict=True)):
+            part = example if count == 1 else _part(example, begin, end)
             yield part if singletons else _without_singletons(part)
 
 

@@ -71,7 +71,7 @@ class CorefOptions(Settings):
     mention_weight: Weight = 1.0
     """Weight of the loss of mentions, next to that of antecedents."""
     segment: Size = 4_096
-    """Words that a longer training document is cut into parts of; all parts are trained on in every epoch."""
+    """Words of the parts that a longer training document is cut into; they overlap by half."""
 
     pool: WordPool | None = None
     """Vector of a word, from its subwords: first, mean or max; default: first."""
@@ -116,7 +116,7 @@ def natural_longest(train: Dataset[CorefExample]) -> int:
 class CorefTask(Task[CorefExample, ResolvedDocument, CorefOptions]):
     name, title, models = "coref", "Resolve coreference.", "models that resolve coreference"
     Options, Head, Reading = CorefOptions, CoreferenceConfig, FileOptions
-    defaults = Defaults(1e-4, 5.0, 4_000)
+    defaults = Defaults(1e-4, 5.0, 4_000, 40)
     card = CardTerms("resolves coreference", "token-classification", None)
     reads_words = True
     as_tuples = (("text", "clusters"),)

@@ -26,6 +26,7 @@ from larvatus.data.labelled.records import Place, TaggedExample
 from larvatus.data.labelled.trees import TreeExample
 from larvatus.data.text.learned_words import WordToken
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.words import cut_sentences
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.parsing import ParsingConfig, WordTrees, sentence_sizes
 from larvatus.models.nn.compiling import IGNORE
@@ -33,10 +34,11 @@ from larvatus.tasks.arguments import UnknownLabels
 from larvatus.tasks.encoding.sequences import Sequences, WindowOptions, word_sequences
 from larvatus.tasks.encoding.words import align_examples
 from larvatus.tasks.parse.lemmas import edit_script
-from larvatus.tasks.parse.sentences import cut_sentences
 
 LONGEST = 1_000
 """Words of the longest sentence: all pairs of its words are scored."""
+PART = 200
+"""Words of the parts that a longer sentence of raw text is parsed in, so that their number, not its square, decides."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,20 @@ class SentenceInput:
 
 
 def cut_text(text: str, config: ParsingConfig, place: Place) -> tuple[list[SentenceInput], tuple[str, ...]]:
-    """The sentences of a raw text, and notes on those that are too long for one tree and were cut into parts."""
+    """The sentences of a raw text, and notes on those that are too long for one tree and were cut into parts.
+
+    Such a text has no full stops, or is a list: a tree over a thousand words of it has no meaning.
+    """
     refuse_surrogates(text, str(place))
     sentences, notes = [], []
     for start, end in cut_sentences(text, config.language):
         tokens = config.rules.tokens(text, start, end)
-        parts = list(_parts(tokens))
-        if len(parts) > 1:
-            words = sum(len(token.words) for token in tokens)
+        words = sum(len(token.words) for token in tokens)
+        parts = list(_parts(tokens, LONGEST if words <= LONGEST else PART))
+        if words > LONGEST:
             notes.append(
                 f"a sentence of {words:,} words (characters {start:,} to {end:,}) is longer than {LONGEST:,} words and "
-                f"was parsed in {len(parts):,} parts"
+                f"was parsed in {len(parts):,} parts of up to {PART:,}"
             )
         for part in parts:
             low, high = part[0].start, part[-1].end
@@ -91,12 +96,12 @@ def cut_text(text: str, config: ParsingConfig, place: Place) -> tuple[list[Sente
     return sentences, tuple(notes)
 
 
-def _parts(tokens: Sequence[WordToken]) -> Iterable[list[WordToken]]:
-    """Runs of tokens of at most `LONGEST` words."""
+def _parts(tokens: Sequence[WordToken], most: int) -> Iterable[list[WordToken]]:
+    """Runs of tokens of at most `most` words."""
     part: list[WordToken] = []
     words = 0
     for token in tokens:
-        if part and words + len(token.words) > LONGEST:
+        if part and words + len(token.words) > most:
             yield part
             part, words = [], 0
         part.append(token)

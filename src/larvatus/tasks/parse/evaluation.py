@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -37,6 +38,7 @@ from larvatus.tasks.parse.scores import (
     TEXT_METRICS,
     TREE_METRICS,
     WORD_METRICS,
+    ScoredTrees,
     answered_trees,
     f1,
     gold_trees,
@@ -64,10 +66,14 @@ class TreeValidation:
     config: ParsingConfig
     metric: str
 
+    @cached_property
+    def gold(self) -> ScoredTrees:
+        return gold_trees(self.examples)
+
     def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
         trees = predict_trees(model, self.data.encoded, scoring, self.data)
         answers = parsed_sentences(trees, [SentenceInput.of_tree(each) for each in self.examples], self.config)
-        counts = score_trees(gold_trees(self.examples), answered_trees(answers))
+        counts = score_trees(self.gold, answered_trees(answers))
         values = {name: float(f1(counts[name].sum(0))) for name in word_metrics(self.config)}
         return Scores(metric=self.metric, values=values, validation_loss=trees.loss / max(1, len(trees.heads)))
 

@@ -22,7 +22,7 @@ from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import TrainingBatch, edges, runs
 from larvatus.models.heads.parsing import Parsing, ParsingConfig, WordTrees
 from larvatus.models.network import Network
-from larvatus.models.nn.device import on_device
+from larvatus.models.nn.device import on_device, to_device
 from larvatus.tasks.encoding.sequences import run_indices
 from larvatus.tasks.parse.encode import EncodedTrees, LabelledTrees, SentenceInput, starts_of
 from larvatus.tasks.parse.lemmas import apply_script
@@ -98,14 +98,14 @@ def _fill(trees: PredictedTrees, head: Parsing, z_WD: Tensor, sizes: Ints, at: I
     """Predict the words of a batch, whose numbers among all words are `at`."""
     heads = np.zeros(int(sizes.sum()), np.int64)
     sure = np.zeros(len(heads), np.float32)
-    for group, scores in head.arcs(z_WD, head.root, sizes.tolist()):
-        table = scores.cpu().numpy()
-        best = np.stack([best_tree(arcs.T) for arcs in table])
+    for group, _, scores in head.arcs(z_WD, head.root, sizes.tolist()):
+        tables = scores.cpu().numpy()
         shares = torch.softmax(scores / head.config.temperature, -1).cpu().numpy()
-        heads[group.words] = best
-        sure[group.words] = np.take_along_axis(shares, best[:, :, None], -1)[..., 0]
+        for words, size, table, share in zip(group.words, group.sizes.tolist(), tables, shares, strict=True):
+            heads[words[:size]] = best = best_tree(table[:size, : size + 1].T)
+            sure[words[:size]] = share[np.arange(size), best]
     before = np.repeat(starts_of(sizes), sizes)
-    numbers = torch.from_numpy(np.where(heads > 0, before + heads - 1, -1)).to(z_WD.device)
+    numbers = to_device(np.where(heads > 0, before + heads - 1, -1), z_WD.device)
     relations = _relation_labels(head.relation_scores(z_WD, numbers), heads, head.config)
     trees.heads[at], trees.probabilities[at], trees.relations[at] = heads, sure, relations
     for name in head.annotations:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -146,10 +147,12 @@ def _scored(rows: Iterable[_Row]) -> ScoredTrees:
     return ScoredTrees("".join(characters), trees.tokens, trees.sentences, trees.words)
 
 
+@lru_cache(1 << 16)
 def _visible(form: str) -> str:
     return "".join(char for char in form if not char.isspace() and unicodedata.category(char) != "Zs")
 
 
+@lru_cache(1 << 12)
 def universal(feats: str) -> str:
     """The universal features of a word, in order.
 
@@ -251,22 +254,24 @@ def score_trees(gold: ScoredTrees, answer: ScoredTrees) -> dict[str, Doubles]:
     for name in (*TREE_METRICS, *WORD_METRICS, "words"):
         for column, words in ((GOLD, gold.words), (ANSWERED, answer.words)):
             add(name, column, [word.start for word in words if name != "clas" or word.content])
+    right: dict[str, list[int]] = {name: [] for name in ("words", *TREE_METRICS, *WORD_METRICS)}
     for i, j in pairs:
         first, second = gold.words[i], answer.words[j]
         same_head = first.head == second.head == -1 or (second.head >= 0 and aligned.get(second.head) == first.head)
         same_relation = same_head and first.relation == second.relation
-        right = {
-            "words": True,
-            "uas": same_head,
-            "las": same_relation,
-            "clas": same_relation and first.content,
-            "upos": first.upos == second.upos,
-            "ufeats": first.ufeats == second.ufeats,
-            "lemmas": first.lemma in (second.lemma, ABSENT),
-        }
-        row = int(np.searchsorted(begins, first.start, side="right")) - 1
-        for name, holds in right.items():
-            counts[name][row, RIGHT] += holds
+        for name, holds in (
+            ("words", True),
+            ("uas", same_head),
+            ("las", same_relation),
+            ("clas", same_relation and first.content),
+            ("upos", first.upos == second.upos),
+            ("ufeats", first.ufeats == second.ufeats),
+            ("lemmas", first.lemma in (second.lemma, ABSENT)),
+        ):
+            if holds:
+                right[name].append(first.start)
+    for name, places in right.items():
+        add(name, RIGHT, places)
     return counts
 
 

@@ -12,7 +12,7 @@ E sentences, F predicates, R rows: a predicate with a word near it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +40,10 @@ class ReadSentences:
     sequences: Sequences
     """Every reading is an example of these."""
     readings: Ints  # [E] readings of each sentence
+    words: Sequence[Sequence[str]]
+    """The words of each sentence."""
+    marked: Callable[[Sequence[Sequence[int]]], ReadSentences]
+    """The same sentences, read only with each of these predicates marked."""
 
     def __len__(self) -> int:
         return len(self.readings)
@@ -87,16 +91,20 @@ def encode_sentences(
         raise UsageError("a model that reads each predicate by itself reads whole sentences; leave out --truncate")
     texts, spans, readings = list[str](), list[Ints](), list[int]()
     for number, words in enumerate(sentences):
-        marked = () if marks is None else marks[number]
-        several = ([_joined_words(words, None)] if plain else []) + [_joined_words(words, word) for word in marked]
+        places = () if marks is None else marks[number]
+        several = ([_joined_words(words, None)] if plain else []) + [_joined_words(words, word) for word in places]
         texts += [text for text, _ in several]
-        spans += [places for _, places in several]
+        spans += [characters for _, characters in several]
         readings.append(len(several))
     aligned = tokenizer.encode_many(texts, spans)
     sequences = word_sequences(
         tokenizer, aligned, limit=windows.limit, truncate=windows.truncate, overlap=windows.overlap
     )
-    return ReadSentences(sequences, np.array(readings, np.int64))
+
+    def marked(predicates: Sequence[Sequence[int]]) -> ReadSentences:
+        return encode_sentences(tokenizer, sentences, windows, marks=predicates, plain=False)
+
+    return ReadSentences(sequences, np.array(readings, np.int64), sentences, marked)
 
 
 def _joined_words(words: Sequence[str], marked: int | None) -> tuple[str, Ints]:

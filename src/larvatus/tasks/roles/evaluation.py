@@ -21,6 +21,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ from larvatus.tasks.evaluation.evaluation import (
 from larvatus.tasks.evaluation.resampling import ResampledMetric
 from larvatus.tasks.evaluation.tables import class_table
 from larvatus.tasks.features import Features
-from larvatus.tasks.roles.encode import EncodedFrames
+from larvatus.tasks.roles.encode import EncodedFrames, ReadSentences, encode_sentences
 from larvatus.tasks.roles.examples import FramedSentence
 from larvatus.tasks.roles.labelling import LabelledFrame, label_frames, roles_head
 from larvatus.tasks.roles.lexicon import lemma_of
@@ -178,15 +179,18 @@ class FrameValidation:
     features: Features | None = None
     """Outputs of a frozen encoder."""
 
+    @cached_property
+    def read(self) -> ReadSentences:
+        """The sentences, without marked predicates."""
+        return encode_sentences(self.tokenizer, self.data.read.words, self.windows)
+
     def scores(self, model: Network, scoring: ScoringOptions) -> Scores:
         """All metrics, from one pass over the sentences for given and found predicates."""
         examples = self.data.sentences
         labelled = label_frames(
             model,
-            self.tokenizer,
-            [example.words for example in examples],
+            self.read,
             scoring=scoring,
-            windows=self.windows,
             given=gold_predicates(examples),
             features=self.features,
             scores=False,
@@ -271,10 +275,8 @@ def evaluate_frames(bundle: Bundle, data: Dataset[FramedSentence], options: Eval
     words = [example.words for example in data]
     labelled = label_frames(
         bundle.network,
-        bundle.tokenizer,
-        words,
+        encode_sentences(bundle.tokenizer, words, options.windows(bundle)),
         scoring=options.scoring,
-        windows=options.windows(bundle),
         given=gold_predicates(data.examples),
         scores=False,
     )

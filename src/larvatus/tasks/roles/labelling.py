@@ -1,7 +1,8 @@
 """Predicates, rolesets and arguments of sentences by a model: one pass over each sentence, for all its predicates.
 
-    labelled = label_frames(model, tokenizer, sentences, scoring=scoring, windows=windows)       # predicates are found
-    labelled = label_frames(…, given=[[1], []])                                                  # or given, or both
+    read = encode_sentences(tokenizer, sentences, windows)
+    labelled = label_frames(model, read, scoring=scoring)                       # predicates are found
+    labelled = label_frames(model, read, scoring=scoring, given=[[1], []])      # or given, or both
 
 Sentences of nearly equal length share a batch, without padding. Where predicates are given, the others are found too,
 so that one pass gives the answers for both. Arguments are the best sequence of BIO tags that is legal and has the
@@ -22,15 +23,14 @@ from torch import Tensor
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import TrainingBatch, edges, runs
 from larvatus.data.text.tag_schemes import legal_transitions, read_leniently
-from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.roles import FrameIndex, RolesConfig, SemanticRoles
 from larvatus.models.network import Network
 from larvatus.models.nn.crf import AllowedTransitions, constrained_viterbi
-from larvatus.models.nn.device import on_device
+from larvatus.models.nn.device import on_device, to_device
 from larvatus.models.nn.span_scorer import SpanIndex
-from larvatus.tasks.encoding.sequences import Sequences, WindowOptions
+from larvatus.tasks.encoding.sequences import Sequences
 from larvatus.tasks.features import Features
-from larvatus.tasks.roles.encode import ReadSentences, encode_sentences, frame_spots
+from larvatus.tasks.roles.encode import ReadSentences, frame_spots
 from larvatus.tasks.roles.examples import CONTINUED, VERB, RoleSpan
 from larvatus.tasks.roles.lexicon import PredicateLexicon
 from larvatus.tasks.scoring import ScoringOptions, head_as
@@ -79,11 +79,9 @@ def roles_head(model: Network, name: str = "the model") -> SemanticRoles:
 
 def label_frames(
     model: Network,
-    tokenizer: Tokenizer,
-    sentences: Sequence[Sequence[str]],
+    read: ReadSentences,
     *,
     scoring: ScoringOptions,
-    windows: WindowOptions,
     given: Sequence[Sequence[int]] | None = None,
     features: Features | None = None,
     scores: bool = True,
@@ -93,11 +91,11 @@ def label_frames(
     `features` are outputs of a frozen encoder for these sentences, which is then not run. Without `scores`, those of
     arguments by a CRF are NaN, which takes half the time.
     """
-    read, head = encode_sentences(tokenizer, sentences, windows), roles_head(model)
-    predicates: list[tuple[int, ...]] = [()] * len(sentences)
-    frames: list[tuple[LabelledFrame, ...]] = [()] * len(sentences)
-    sure: list[Floats] = [np.empty(0, np.float32)] * len(sentences)
-    labeller = FrameLabeller.of(head, sentences, sure, scores=scores)
+    head = roles_head(model)
+    predicates: list[tuple[int, ...]] = [()] * len(read)
+    frames: list[tuple[LabelledFrame, ...]] = [()] * len(read)
+    sure: list[Floats] = [np.empty(0, np.float32)] * len(read)
+    labeller = FrameLabeller.of(head, read.words, sure, scores=scores)
     for batch in word_batches(model, read, scoring, features):
         for sentence, p_W in batch.predicate_probabilities(head):
             wanted = set(np.flatnonzero(p_W >= EVEN).tolist())
@@ -107,8 +105,7 @@ def label_frames(
         if not head.config.one_by_one:
             labeller.label(batch, predicates, frames)
     if head.config.one_by_one:
-        again = encode_sentences(tokenizer, sentences, windows, marks=predicates, plain=False)
-        for batch in word_batches(model, again, scoring):
+        for batch in word_batches(model, read.marked(predicates), scoring):
             labeller.label(batch, predicates, frames)
     return LabelledSentences(frames, read.sequences)
 
@@ -175,7 +172,7 @@ class FrameLabeller:
         cls, head: SemanticRoles, sentences: Sequence[Sequence[str]], sure: Sequence[Floats], *, scores: bool
     ) -> FrameLabeller:
         config = head.config
-        allowed = AllowedTransitions.of(legal_transitions(config.tags, "BIO"))
+        allowed = AllowedTransitions.of(legal_transitions(config.tags, "BIO"), next(head.parameters()).device)
         return cls(head, PredicateLexicon.of(config), sentences, sure, allowed, scores)
 
     @torch.inference_mode()
@@ -222,8 +219,8 @@ class FrameLabeller:
     def _senses(self, h_WD: Tensor, index: FrameIndex, forms: Sequence[str]) -> list[tuple[str, float]]:
         """The likeliest roleset of each predicate, and how sure it is."""
         candidates = [self.lexicon.candidates(form) for form in forms]
-        counts = torch.tensor([len(each) for each in candidates], device=h_WD.device)
-        flat = torch.tensor([n for each in candidates for n in each], dtype=torch.int64, device=h_WD.device)
+        counts = to_device(np.array([len(each) for each in candidates]), h_WD.device)
+        flat = to_device(np.array([n for each in candidates for n in each], np.int64), h_WD.device)
         p_FK = torch.softmax(self.head.sense_scores(h_WD, index, counts, flat), -1)
         best = p_FK.max(-1)
         answers = zip(forms, candidates, best.indices.tolist(), best.values.tolist(), strict=True)
@@ -235,22 +232,24 @@ class FrameLabeller:
     def _arguments(self, h_WD: Tensor, index: FrameIndex) -> list[Arguments]:
         """The arguments of each predicate."""
         u_RH = self.head.argument_rows(h_WD, index)
-        place_F = (index.predicates - index.first).cpu()
+        place_F = index.predicates - index.first
         if self.head.scorer is None:
-            scores = self.head.tag_scores(u_RH).float().cpu()
-            return self._tagged(scores, index.lengths.cpu(), place_F)
+            return self._tagged(self.head.tag_scores(u_RH).float(), index.lengths, place_F)
         spans = SpanIndex.of(index.lengths, longest=self.head.config.longest)
         scores = self.head.scorer(u_RH, spans).float().cpu()
         bounds = spans.first_M.cpu().numpy(), spans.last_M.cpu().numpy()
-        return scored_arguments(self.head.config, scores.numpy(), bounds, index.lengths.cpu().numpy(), place_F.numpy())
+        return scored_arguments(
+            self.head.config, scores.numpy(), bounds, index.lengths.cpu().numpy(), place_F.cpu().numpy()
+        )
 
     def _tagged(self, scores_RK: Tensor, lengths_F: Tensor, place_F: Tensor) -> list[Arguments]:
         """Arguments by the best legal tags, in which the predicate's own word is in V."""
         crf, names = self.head.crf, self.head.config.tags
         rows = place_F + lengths_F.cumsum(0) - lengths_F
-        others = torch.tensor([tag[2:] not in (VERB, CONTINUED + VERB) for tag in names])
+        others = np.array([tag[2:] not in (VERB, CONTINUED + VERB) for tag in names])
         if not others.all():
-            scores_RK = scores_RK.index_put((rows,), scores_RK[rows] + others * FORBIDDEN)
+            forbidden = to_device(others * FORBIDDEN, scores_RK.device).to(scores_RK.dtype)
+            scores_RK = scores_RK.index_put((rows,), scores_RK[rows] + forbidden)
         if crf is None:
             tags = constrained_viterbi(scores_RK, lengths_F, self.allowed)
             p_RK = torch.softmax(scores_RK, -1)
@@ -265,7 +264,7 @@ class FrameLabeller:
                 (label, first, end - 1, min(sure[low + first : low + end]))
                 for first, end, label in read_leniently(written[low:high], "BIO")
             ]
-            for low, high in pairwise(edges(lengths_F.numpy()).tolist())
+            for low, high in pairwise(edges(lengths_F.cpu().numpy()).tolist())
         ]
 
 

@@ -20,6 +20,7 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, LabelledExample, Row
 from larvatus.data.labelled.tables import Columns, open_table
 from larvatus.data.labelled.texts import TextFormat
+from larvatus.data.text.learned_words import learn_words, print_tokens
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.pooling import WordPool
 from larvatus.models.heads.roles import RoleDecoder, RolesConfig
@@ -28,7 +29,7 @@ from larvatus.tasks.encoding.words import check_word_pool
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.results import Coverage
-from larvatus.tasks.roles.encode import EncodedFrames, encode_frames
+from larvatus.tasks.roles.encode import EncodedFrames, encode_frames, encode_sentences
 from larvatus.tasks.roles.evaluation import (
     METRICS,
     FrameValidation,
@@ -98,6 +99,7 @@ def roles_config(train: Dataset[FramedSentence], options: RolesOptions) -> Roles
         dropout=0.1 if options.dropout is None else options.dropout,
         mix=bool(options.mix),
         language=options.language,
+        rules=learn_words(list(print_tokens(example.words)) for example in train),
     )
 
 
@@ -177,14 +179,12 @@ class RolesTask(Task[FramedSentence, TextFrames, RolesOptions]):
         self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: ScoringOptions
     ) -> Sequence[TextFrames]:
         config = roles_head(bundle.network, str(bundle.path)).config
-        read = [ReadText.of(example, config.language) for example in examples]
+        read = [ReadText.of(example, config.language, config.rules) for example in examples]
         sentences = [words for text in read for words in text.words]
         labelled = label_frames(
             bundle.network,
-            bundle.tokenizer,
-            sentences,
+            encode_sentences(bundle.tokenizer, sentences, options.windows(bundle)),
             scoring=scoring,
-            windows=options.windows(bundle),
             given=[given for text in read for given in (text.given or [()] * len(text.words))],
         )
         tokens, seen, parts = labelled.sequences.tokens, labelled.sequences.read, labelled.sequences.parts

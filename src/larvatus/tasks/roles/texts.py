@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from larvatus.core.errors import DataError
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Place, TaggedExample, TextExample
-from larvatus.data.text.words import segment_words, sentence_spans
+from larvatus.data.text.learned_words import WordRules
+from larvatus.data.text.words import cut_sentences, segment_words
 from larvatus.tasks.results import Coverage
 from larvatus.tasks.roles.examples import CONTINUED, VERB, Frame, FramedSentence
 from larvatus.tasks.roles.labelling import LabelledFrame
@@ -36,7 +37,9 @@ class ReadText:
     id: str | None
 
     @classmethod
-    def of(cls, example: TextExample | TaggedExample | FramedSentence, language: str) -> ReadText:
+    def of(
+        cls, example: TextExample | TaggedExample | FramedSentence, language: str, rules: WordRules = WordRules()
+    ) -> ReadText:
         """Plain text is split into sentences and words; words are one sentence."""
         if (located := example.located()) is not None:
             text, places = located
@@ -49,9 +52,13 @@ class ReadText:
             raise DataError(f"{example.place} is a pair, but the model labels one text")
         refuse_surrogates(plain.text, str(example.place))
         sentences = []
-        for start, end in sentence_spans(plain.text, language=language):
-            words = (segment_words(plain.text[start:end]) + start).tolist()
-            sentences.append(tuple((first, last) for first, last in words))
+        for start, end in cut_sentences(plain.text, language):
+            if rules.borders:
+                tokens = rules.tokens(plain.text, start, end)
+                sentences.append(tuple((token.start, token.end) for token in tokens))
+            else:
+                words = (segment_words(plain.text[start:end]) + start).tolist()
+                sentences.append(tuple((first, last) for first, last in words))
         return cls(plain.text, [words for words in sentences if words], None, example.place, example.id)
 
     @property

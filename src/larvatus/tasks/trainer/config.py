@@ -94,7 +94,9 @@ class TrainConfig(Settings):
         else:
             rate = defaults.rate * RATE_FACTORS[self.trained.part]
         head_rate = 1.0 if head_only or self.trained.part in ("lora", "bias") else defaults.head_rate
-        epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(defaults.steps * self.batch / max(1, examples))))
+        epochs = min(
+            defaults.epochs or MOST_EPOCHS, max(FEWEST_EPOCHS, round(defaults.steps * self.batch / max(1, examples)))
+        )
         return msgspec.structs.replace(
             self,
             epochs=self.epochs or epochs,

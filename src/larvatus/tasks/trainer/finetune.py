@@ -126,6 +126,8 @@ def finetune_on_split(
     config = with_lm_weight(args.config, bundle, task)
     data = task.prepare(bundle, train, dev, args)
     examples = len(data.encoded) if isinstance(data.encoded, TaskBatches) else len(train)
+    if isinstance(data.encoded, PlannedBatches):  # of long documents, a step has fewer than a batch
+        examples = max(examples, epoch_steps(data.encoded, config.batch) * config.batch)
     config = config.with_defaults(task.defaults, examples, linear=task.is_linear(data.head))
     args = dataclasses.replace(args, config=config)
     result = train_seeds(bundle, data, args)
