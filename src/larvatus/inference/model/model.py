@@ -21,7 +21,7 @@ from larvatus.inference.cloze.pseudo_likelihood import score_texts
 from larvatus.inference.cloze.results import Fills
 from larvatus.inference.cloze.scores import Score
 from larvatus.inference.cloze.whole_words import Candidates
-from larvatus.inference.model.encoder import EncoderModel
+from larvatus.inference.model.interpreting import InterpretedModel
 from larvatus.inference.model.ranking import rank_passages
 from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import without_marks
@@ -61,7 +61,7 @@ class ModelPromptKeywords(TypedDict, total=False):
     length: int | None
 
 
-class Model(EncoderModel):
+class Model(InterpretedModel):
     """A loaded model in evaluation mode, from `larvatus.load`. No call changes its state.
 
     Example:

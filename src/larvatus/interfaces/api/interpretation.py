@@ -37,11 +37,12 @@ from larvatus.inference.interpret.importance import head_importance as measure_i
 from larvatus.inference.interpret.isotropy import IsotropyOptions, IsotropyReport
 from larvatus.inference.interpret.isotropy import measure_isotropy as measure
 from larvatus.inference.model import Model
-from larvatus.inference.vectors.standardise import SUFFIX, Standardiser, standardiser_path
+from larvatus.inference.vectors.standardise import Standardiser, standardiser_path
 from larvatus.inference.vectors.standardise_fit import FitOptions
 from larvatus.inference.vectors.standardise_fit import fit_standardiser as fit
 from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.bundle.directory import check_model_directory
+from larvatus.models.bundle.named_tensors import SUFFIX
 from larvatus.training.engine.settings import BUDGETS
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def run_head_importance(
         check_model_directory(Path(out), overwrite=overwrite, inputs=[name, *paths])
     loaded = loaded_model(model, device)
     _check(loaded, heads)
-    held_out = _held_out(loaded, paths, chosen.tokens, reading, skipped if skipped is not None else Skipped())
+    held_out = read_held_out(loaded, paths, chosen.tokens, reading, skipped if skipped is not None else Skipped())
     result = _measured(loaded, held_out, progress)
     if out is None:
         return result
@@ -267,7 +268,7 @@ def _check(loaded: Model, heads: Sequence[Head]) -> None:
         check_head(layer, head, layers=loaded.encoder.depth, heads=loaded.encoder.heads)
 
 
-def _held_out(
+def read_held_out(
     loaded: Model, paths: Sequence[str], tokens: int, reading: TextSettings, skipped: Skipped
 ) -> list[TrainingBatch[Ints]]:
     options = BuildOptions(language=reading.language, sentences=reading.sentences, reading=reading.reading())

@@ -254,6 +254,17 @@ class IndexDocumentsKeywords(TextKeywords, BulkKeywords, total=False):
     hnsw: bool
 
 
+class MeasureFaithfulnessKeywords(TypedDict, total=False):
+    methods: Sequence[str]
+    baseline: Literal["mask", "zero"]
+    steps: int
+    tolerance: float
+    seed: int
+    limit: int
+    text: str | None
+    pair_column: str | None
+
+
 class MeasureIsotropyKeywords(TextKeywords, total=False):
     pool: Literal["mean", "sum", "max", "first", "last", "cls"]
     punctuation: bool
@@ -350,6 +361,14 @@ class ServeModelsKeywords(TypedDict, total=False):
 
 class SplitMembersKeywords(TextKeywords, total=False):
     share: float
+    seed: int
+
+
+class TrainLensKeywords(TextKeywords, total=False):
+    tokens: int
+    steps: int
+    positions: int
+    rate: float
     seed: int
 
 

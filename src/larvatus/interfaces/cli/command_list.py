@@ -228,6 +228,16 @@ COMMANDS = {
         _INTERPRET,
         'Show what attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
     ),
+    "lens": CommandEntry(
+        "lens:app",
+        _INTERPRET,
+        "Show what each layer would fill into a blank (logit lens, tuned lens), and train a tuned lens.",
+    ),
+    "explain": CommandEntry(
+        "explain:explain",
+        _INTERPRET,
+        "Attribute a filled blank, a class, a tag or an answer to words; or measure which method to trust (--data).",
+    ),
     "audit": CommandEntry("audit:app", _AUDIT, "Audit a model for bias, leaks of its training text, and toxicity."),
     "studio": CommandEntry(
         "serve:studio",

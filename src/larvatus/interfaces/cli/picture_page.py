@@ -21,15 +21,31 @@ from larvatus.inference.web_page import PAGE_END, asset, page_start
 from larvatus.interfaces.cli.progress import ProgressReporter
 from larvatus.tasks.predict import ExamplePrediction
 
+PAGES = (".html", ".htm")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+@contextmanager
+def picture_page(out: Path, title: str) -> Iterator[Callable[[str, str], None]]:
+    """A function that adds a section to a page: its name and its markup, as notebooks show it."""
+    with new_output(out) as aside, aside.open("w", encoding="utf-8") as file:
+
+        def write(name: str, html: str) -> None:
+            body = html.replace(STYLE_BLOCK, "")  # the page has it once
+            print(f'<section aria-label="{escape(name)}"><h2>{escape(name)}</h2>{body}</section>', file=file)
+
+        style = asset("larvatus.inference", "page.css") + STYLE
+        print(page_start(title, policy=POLICY, style=style), file=file)
+        print(f'<header><h1>{escape(title)}</h1></header>\n<main class="pictures">', file=file)
+        yield write
+        print(f"</main>\n{PAGE_END}", end="", file=file)
 
 
 @contextmanager
 def write_page(out: Path, model: str) -> Iterator[tuple[Callable[[ExamplePrediction], None], ProgressReporter]]:
     """A function that adds a prediction to the page, and the bar that counts them."""
-    title = f"predictions of {Path(model).name or model}"
     numbers = count(1)
-    with new_output(out) as aside, aside.open("w", encoding="utf-8") as file, ProgressReporter("texts") as bar:
+    with picture_page(out, f"predictions of {Path(model).name or model}") as add, ProgressReporter("texts") as bar:
 
         def write(answer: ExamplePrediction) -> None:
             draw = getattr(answer.found, "_repr_html_", None)
@@ -37,12 +53,6 @@ def write_page(out: Path, model: str) -> Iterator[tuple[Callable[[ExamplePredict
                 raise UsageError(
                     f"{out}: no picture shows what {model} gives; end it in .jsonl, .csv, .tsv or .parquet"
                 )
-            name = legible(answer.example.id or f"text {next(numbers)}")
-            html = draw().replace(STYLE_BLOCK, "")  # the page has it once
-            print(f'<section aria-label="{escape(name)}"><h2>{escape(name)}</h2>{html}</section>', file=file)
+            add(legible(answer.example.id or f"text {next(numbers)}"), draw())
 
-        style = asset("larvatus.inference", "page.css") + STYLE
-        print(page_start(title, policy=POLICY, style=style), file=file)
-        print(f'<header><h1>{escape(title)}</h1></header>\n<main class="pictures">', file=file)
         yield write, bar
-        print(f"</main>\n{PAGE_END}", end="", file=file)
