@@ -40,7 +40,7 @@ def random_lens(network, model="m"):
     generator = torch.Generator().manual_seed(1)
     weights = 0.1 * torch.randn(encoder.depth, encoder.width, encoder.width, generator=generator)
     biases = 0.1 * torch.randn(encoder.depth, encoder.width, generator=generator)
-    return TunedLens("random", model, "text", 10, (1.0,) * encoder.depth, (0.5,) * encoder.depth, weights, biases)
+    return TunedLens("random", LensDescription(model=model, corpus="text", positions=10), weights, biases)
 
 
 def lens_of(model, tuned=None):
@@ -146,10 +146,10 @@ def test_a_tuned_lens_lowers_the_kl_on_other_text_and_is_kept_with_its_model(sav
     states = list(held_out_states(model))
     before, after = (kl_by_layer(lens_of(model, each), states) for each in (None, lens))
     assert all(tuned < 0.8 * logit for logit, tuned in zip(before, after, strict=True))
-    assert all(tuned < logit for logit, tuned in zip(lens.logit_kl, lens.tuned_kl, strict=True))
+    assert all(tuned < logit for logit, tuned in zip(lens.about.logit_kl, lens.about.tuned_kl, strict=True))
     loaded = TunedLens.load(saved / "lens" / "default.safetensors")
     assert torch.equal(loaded.weights, lens.weights)
-    assert (loaded.tuned_kl, loaded.positions, loaded.checksum) == (lens.tuned_kl, lens.positions, lens.checksum)
+    assert (loaded.about.tuned_kl, loaded.checksum) == (lens.about.tuned_kl, lens.checksum)
     tuned = model.lens(TEXT, tuned="default")
     plain = model.lens(TEXT)
     assert tuned.to_dict()["tuned"] == "default"
@@ -179,9 +179,7 @@ def test_a_lens_of_other_weights_or_with_other_bytes_is_refused(saved, tmp_path,
         model.lens(TEXT, tuned=str(path))
     wrong = random_lens(model.network, model.fingerprint)
     tensors = {"weights": wrong.weights[:, :4].contiguous(), "biases": wrong.biases}
-    described = LensDescription(
-        model=model.fingerprint, corpus="c", positions=1, logit_kl=(), tuned_kl=(), sha256="0" * 64
-    )
+    described = LensDescription(model=model.fingerprint, corpus="c", positions=1, sha256="0" * 64)
     LENSES.save(path, tensors, described)
     with pytest.raises(ArtefactError, match="do not fit each other"):
         model.lens(TEXT, tuned=str(path))

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from larvatus.core import notebook
 from larvatus.core.arrays import Doubles, Ints
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.rng import stream
@@ -79,7 +80,7 @@ class FaithfulnessTable(Tabular):
             return f"most faithful on these texts: {self.best[0]}"
         return f"most faithful on these texts, and not told apart: {', '.join(self.best)}"
 
-    def table(self) -> Table:
+    def tables(self) -> Iterator[Table]:
         columns = [Column(name, whole=True) for name in (*MEASURES, "Δ comp.", "Δ suff.")]
         rows = [
             [
@@ -93,10 +94,15 @@ class FaithfulnessTable(Tabular):
             notes.append(f"{self.skipped:,} texts of fewer than two words, or longer than the window, were skipped")
         if self.incomplete:
             notes.append(f"integrated gradients of {self.incomplete:,} texts are not complete; raise --steps")
-        return Table(("method", *columns), rows, title=f"{self.texts:,} texts, 95% intervals", notes=notes)
+        yield Table(("method", *columns), rows, title=f"{self.texts:,} texts, 95% intervals", notes=notes)
 
     def __str__(self) -> str:
-        return str(self.table())
+        return "\n".join(map(str, self.tables()))
+
+    def _repr_html_(self) -> str:
+        (table,) = self.tables()
+        cells = [[cell.text for cell in row] for row in table.cells]
+        return notebook.table([head.name for head in table.heads], cells, title=table.title, note=self.verdict)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """A row for each method and measure."""

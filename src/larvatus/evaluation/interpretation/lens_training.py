@@ -1,7 +1,7 @@
 """Training of a tuned lens (Belrose et al. 2023): translators of layers that give the last layer's distribution.
 
     lens = train_lens(model, batches, LensTraining(), name="default", corpus="text/")
-    lens.logit_kl[3], lens.tuned_kl[3]                    # on batches that it was not trained on
+    lens.about.logit_kl[3], lens.about.tuned_kl[3]        # on batches that it was not trained on
 
 The states of the model at masked tokens are computed once. Each translator begins as the identity, so as the logit
 lens, and is trained on KL(p_L ‖ p_l) with Adam, whose rate falls linearly to 0. Every tenth batch is held out.
@@ -15,9 +15,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
+import msgspec
 import torch
 from torch import Tensor
 
+from larvatus.core import files
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import DataError
@@ -27,6 +29,7 @@ from larvatus.core.rng import stream
 from larvatus.core.settings import Settings
 from larvatus.inference.interpret.tuned_lens import (
     Lens,
+    LensDescription,
     TunedLens,
     kl_by_layer,
     kl_to,
@@ -84,10 +87,11 @@ def train_lens(
     weights = z_LMD.new_zeros(len(z_LMD) - 1, z_LMD.shape[2], z_LMD.shape[2])
     biases = z_LMD.new_zeros(len(z_LMD) - 1, z_LMD.shape[2])
     _descend(predictor, z_LMD, (weights, biases), options, lambda step: progress(len(batches) + step, total))
-    lens = TunedLens(name, model.fingerprint, corpus, z_LMD.shape[1], (), (), weights.detach(), biases.detach())
+    about = LensDescription(model=model.fingerprint, corpus=files.as_text(corpus), positions=z_LMD.shape[1])
+    lens = TunedLens(name, about, weights.detach(), biases.detach())
     with torch.inference_mode():
         logit_kl, tuned_kl = (tuple(kl_by_layer(Lens(predictor, each), list(test_LMD))) for each in (None, lens))
-    return dataclasses.replace(lens, logit_kl=logit_kl, tuned_kl=tuned_kl)
+    return dataclasses.replace(lens, about=msgspec.structs.replace(about, logit_kl=logit_kl, tuned_kl=tuned_kl))
 
 
 @torch.inference_mode()

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from larvatus.core.drawing.elements import Element, element, folded_table, in_notebook
-from larvatus.core.tables import Column, Table
+from larvatus.core.tables import Table
 from larvatus.core.tabular import Tabular, flatten
 from larvatus.inference.interpret.lens_results import shade
 
@@ -93,16 +93,16 @@ class Explanation(Tabular):
         """A row for each word, with a column `scores.METHOD` for each method."""
         return [{"label": self.label, **flatten(asdict(word))} for word in self.words]
 
-    def table(self) -> Table:
-        columns: list[str | Column] = [Column("word", right=False), *self.methods]
-        rows = []
-        for word in self.words:
-            cells = [f"{word.scores[name]:{'.3f' if name == ROLLOUT else '+.3f'}}" for name in self.methods]
-            rows.append([word.text, *cells])
-        return Table(columns, rows, title=self.title, notes=self.notes)
+    def tables(self) -> Iterator[Table]:
+        """One table: the words in their order, a column for each method."""
+        rows = [
+            [word.text, *(f"{word.scores[name]:{'.3f' if name == ROLLOUT else '+.3f'}}" for name in self.methods)]
+            for word in self.words
+        ]
+        yield Table(("word", *self.methods), rows, title=self.title, notes=self.notes)
 
     def __str__(self) -> str:
-        return str(self.table())
+        return "\n".join(map(str, self.tables()))
 
     def picture(self) -> Element:
         """The text with its words marked, blue where they raise the score and red where they lower it."""

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import torch
 from torch import Tensor
 
-from larvatus.core import files
 from larvatus.core.errors import ArtefactError
 from larvatus.core.settings import Settings
 from larvatus.data.text.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ LENSES = NamedTensors(folder="lens", what="tuned lens", make="larvatus lens trai
 
 
 class LensDescription(Settings):
-    """Metadata of a tuned lens: what it was trained for, and on."""
+    """What a tuned lens was trained for, and on."""
 
     format: int = 1
     model: str
@@ -48,12 +48,12 @@ class LensDescription(Settings):
     """Name of the corpus."""
     positions: int
     """Masked tokens that it was trained on."""
-    logit_kl: tuple[float, ...]
-    """KL to the last layer on held-out text in nats, of each layer below the last: logit lens,"""
-    tuned_kl: tuple[float, ...]
+    logit_kl: tuple[float, ...] = ()
+    """KL(p_L ‖ p_l) on held-out text in nats, of each layer below the last: logit lens,"""
+    tuned_kl: tuple[float, ...] = ()
     """tuned lens."""
-    sha256: str
-    """Checksum of the translators."""
+    sha256: str = ""
+    """Checksum of the translators in the file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +61,7 @@ class TunedLens:
     """Translators of every layer below the last; `larvatus lens train` trains them on a corpus."""
 
     name: str
-    model: str
-    """Fingerprint of the model."""
-    corpus: str
-    positions: int
-    """Masked tokens that it was trained on."""
-    logit_kl: tuple[float, ...]
-    """KL(p_L ‖ p_l) on held-out text, in nats, of the logit lens,"""
-    tuned_kl: tuple[float, ...]
-    """and of this lens."""
+    about: LensDescription
     weights: Tensor = field(repr=False)
     """A [L, D, D], of layers 0 … L − 1"""
     biases: Tensor = field(repr=False)
@@ -77,43 +69,25 @@ class TunedLens:
 
     @property
     def checksum(self) -> str:
-        digest = hashlib.sha256(repr((tuple(self.weights.shape), self.model)).encode())
+        digest = hashlib.sha256(repr((tuple(self.weights.shape), self.about.model)).encode())
         for tensor in (self.weights, self.biases):
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def save(self, path: Path) -> None:
         """Write one file, which appears complete or not at all."""
-        described = LensDescription(
-            model=self.model,
-            corpus=files.as_text(self.corpus),
-            positions=self.positions,
-            logit_kl=self.logit_kl,
-            tuned_kl=self.tuned_kl,
-            sha256=self.checksum,
-        )
         tensors = {"weights": self.weights.detach().cpu(), "biases": self.biases.detach().cpu()}
-        LENSES.save(path, tensors, described)
+        LENSES.save(path, tensors, msgspec.structs.replace(self.about, sha256=self.checksum))
 
     @classmethod
     def load(cls, path: Path) -> TunedLens:
         """Read a file that `save` wrote; one that was changed since is refused."""
-        tensors = read_tensors(path)
-        described = LENSES.description(path, LensDescription)
+        tensors, about = read_tensors(path), LENSES.description(path, LensDescription)
         weights, biases = tensors.get("weights"), tensors.get("biases")
         if weights is None or biases is None or weights.shape != (*biases.shape, biases.shape[-1]):
             raise ArtefactError(f"{path}: its translators do not fit each other: it is not a tuned lens; fit it again")
-        lens = cls(
-            path.name.removesuffix(SUFFIX),
-            described.model,
-            described.corpus,
-            described.positions,
-            described.logit_kl,
-            described.tuned_kl,
-            weights,
-            biases,
-        )
-        LENSES.check_sum(path, stored=described.sha256, computed=lens.checksum)
+        lens = cls(path.name.removesuffix(SUFFIX), about, weights, biases)
+        LENSES.check_sum(path, stored=about.sha256, computed=lens.checksum)
         return lens
 
 
@@ -122,7 +96,7 @@ def lens_for(model: LoadedModel, given: str | TunedLens | None) -> TunedLens | N
     path = model.bundle.path
     lens = TunedLens.load(LENSES.find(path, given)) if isinstance(given, str) else given
     if lens is not None:
-        LENSES.check_model(lens.name, lens.model, fingerprint=model.fingerprint, path=path)
+        LENSES.check_model(lens.name, lens.about.model, fingerprint=model.fingerprint, path=path)
     return lens
 
 

@@ -69,31 +69,14 @@ def train_lens(
         The lens, with the KL of each layer to the last on held-out text, before and after.
 
     Example:
-        >>> lens = train_lens(model, texts, out=folder / "lens.safetensors", steps=2, tokens=4_000)
-        >>> len(lens.logit_kl), len(lens.tuned_kl)
-        (2, 2)
+        >>> trained = lv.pretrain("bert", corpus=texts, out=folder / "lens", size="tiny", steps=2, quiet=True, **small)
+        >>> lens = train_lens(trained, texts, steps=2, tokens=4_000)
+        >>> len(lens.about.logit_kl), len(lens.about.tuned_kl)
+        (1, 1)
     """
     chosen, reading = read_settings(settings, LensTraining, TextSettings, function="train_lens")
-    loaded = loaded_model(model)
+    loaded, paths = loaded_model(model), path_names(corpus)
     path = lens_file(loaded, name, out)
-    return run_lens_training(
-        loaded, corpus, chosen, reading, path=path, overwrite=overwrite, progress=progress, skipped=skipped
-    )
-
-
-def run_lens_training(
-    loaded: Model,
-    corpus: Texts,
-    chosen: LensTraining,
-    reading: TextSettings,
-    *,
-    path: Path,
-    overwrite: bool,
-    progress: Callable[[int, int], None],
-    skipped: Skipped | None,
-) -> TunedLens:
-    """Run `train_lens` from structs."""
-    paths = path_names(corpus)
     check_outputs(path, overwrite=overwrite, inputs=paths, parents=True)
     masked_lm_predictor(loaded.network, loaded.tokenizer, str(loaded.bundle.path))  # refused before text is read
     batches = read_held_out(loaded, paths, chosen.tokens, reading, skipped if skipped is not None else Skipped())
@@ -126,6 +109,7 @@ def measure_faithfulness(
     data: str | Path | Iterable[Input],
     *,
     progress: Callable[[int], None] = lambda done: None,
+    note: Callable[[str], None] = lambda line: None,
     **settings: Unpack[MeasureFaithfulnessKeywords],
 ) -> FaithfulnessTable:
     """Which method of `Model.explain` to trust on given texts: comprehensiveness and sufficiency (DeYoung et al. 2020).
@@ -135,6 +119,7 @@ def measure_faithfulness(
         data: A file as for `larvatus predict`, or inputs of `predict`. For a masked model texts; one without a blank
             gets one in place of a random word.
         progress: Called with the number of texts that are done.
+        note: Called with a line on how the file is read.
         **settings: `methods` (all), `baseline`, `steps`, `tolerance`; `limit`, `seed`, `text` and `pair_column`.
 
     Returns:
@@ -146,22 +131,10 @@ def measure_faithfulness(
         ['leave-one-out', 'random']
     """
     chosen, given = read_settings(settings, ExplainOptions, FaithfulnessData, function="measure_faithfulness")
-    return run_faithfulness(loaded_model(model), data, chosen, given, progress=progress, say=lambda line: None)
-
-
-def run_faithfulness(
-    loaded: Model,
-    data: str | Path | Iterable[Input],
-    chosen: ExplainOptions,
-    given: FaithfulnessData,
-    *,
-    progress: Callable[[int], None],
-    say: Callable[[str], None],
-) -> FaithfulnessTable:
-    """Run `measure_faithfulness` from structs."""
+    loaded = loaded_model(model)
     options = chosen if chosen.methods else msgspec.structs.replace(chosen, methods=("all",))
     check_explainable(loaded, options)
-    examples = list(_examples(loaded, data, given, say))
+    examples = list(_examples(loaded, data, given, note))
     if not examples:
         raise DataError(f"{data if isinstance(data, str | Path) else 'data'} holds no text; give some")
     kept = sorted(stream(given.seed, "explained texts").permutation(len(examples))[: given.limit].tolist())
@@ -170,7 +143,7 @@ def run_faithfulness(
 
 
 def _examples(
-    loaded: Model, data: str | Path | Iterable[Input], given: FaithfulnessData, say: Callable[[str], None]
+    loaded: Model, data: str | Path | Iterable[Input], given: FaithfulnessData, note: Callable[[str], None]
 ) -> Iterator[Any]:
     """Texts with blanks for a masked model; examples of its task for a fine-tuned one."""
     task = task_of(loaded.bundle) if is_finetuned(loaded.bundle) else None
@@ -178,7 +151,7 @@ def _examples(
         if task is None:
             yield from (text for _, text in read_single_texts(str(data), given.text))
         else:
-            yield from task.read_plain(str(data), Columns(text=given.text, pair=given.pair_column), None, say)
+            yield from task.read_plain(str(data), Columns(text=given.text, pair=given.pair_column), None, note)
         return
     for number, each in enumerate(checked_inputs(data, "data").inputs, start=1):
         yield each if task is None else task.example(each, InputPlace("text", number))

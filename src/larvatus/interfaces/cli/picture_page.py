@@ -8,17 +8,23 @@ The page has no script, and its policy allows none. It is written one prediction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
 from itertools import count
 from pathlib import Path
+from typing import Any, Protocol
 
 from larvatus.core.drawing.elements import STYLE, STYLE_BLOCK, legible
 from larvatus.core.errors import UsageError
 from larvatus.core.outputs import new_output
+from larvatus.core.tables import Table
+from larvatus.core.tabular import HasRows
+from larvatus.data.bulk.row_files import row_file
 from larvatus.inference.web_page import PAGE_END, asset, page_start
 from larvatus.interfaces.cli.progress import ProgressReporter
+from larvatus.interfaces.cli.tables import show_part, wide_console
 from larvatus.tasks.predict import ExamplePrediction
 
 PAGES = (".html", ".htm")
@@ -39,6 +45,36 @@ def picture_page(out: Path, title: str) -> Iterator[Callable[[str, str], None]]:
         print(f'<header><h1>{escape(title)}</h1></header>\n<main class="pictures">', file=file)
         yield write
         print(f"</main>\n{PAGE_END}", end="", file=file)
+
+
+class DrawnResult(HasRows, Protocol):
+    """A result with a table for people, rows for programs and a picture."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+    def tables(self) -> Iterable[Table]: ...
+    def _repr_html_(self) -> str: ...
+
+
+@contextmanager
+def write_results(out: Path | None, title: str, *, as_json: bool = False) -> Iterator[Callable[[DrawnResult], None]]:
+    """A function that writes a result: to a page or a file of rows by the ending of `out`, else to the terminal."""
+    numbers, console = count(1), wide_console()
+
+    def show(result: DrawnResult) -> None:
+        if as_json:
+            print(json.dumps(result.to_dict(), ensure_ascii=False))
+            return
+        for table in result.tables():
+            show_part(console, table)
+
+    if out is None:
+        yield show
+    elif out.suffix.lower() in PAGES:
+        with picture_page(out, title) as add:
+            yield lambda result: add(f"text {next(numbers)}", result._repr_html_())
+    else:
+        with row_file(out) as write:
+            yield lambda result: write(result.to_dict(), result.to_dicts())
 
 
 @contextmanager

@@ -7,28 +7,26 @@ larvatus explain --data reviews.csv --model runs/reviews
 
 from __future__ import annotations
 
-import json
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from larvatus.core.errors import UsageError
 from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
-from larvatus.data.bulk.row_files import check_row_file, row_file
+from larvatus.data.bulk.row_files import check_row_file
 from larvatus.inference.interpret.attributions import ExplainOptions
 from larvatus.inference.interpret.explain import explain as explain_prediction
 from larvatus.inference.model import load
-from larvatus.interfaces.api.explaining import FaithfulnessData, run_faithfulness
+from larvatus.interfaces.api.explaining import FaithfulnessData, measure_faithfulness
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Device, ModelName
-from larvatus.interfaces.cli.picture_page import PAGES, picture_page
+from larvatus.interfaces.cli.picture_page import PAGES, write_results
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet
-from larvatus.interfaces.cli.tables import print_json, show_part, wide_console
 from larvatus.tasks.inputs import Input
 from larvatus.tasks.outcome import OutcomeChoice
 
@@ -55,16 +53,11 @@ class ExplainRequest(Settings):
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
 
-    @property
-    def draws(self) -> bool:
-        """Whether the output is a page."""
-        return self.out is not None and self.out.suffix.lower() in PAGES
-
     def check(self, model: str, given: FaithfulnessData) -> None:
         if bool(self.texts) == (self.data is not None):
             raise UsageError("give one of the two: texts to explain, or --data FILE to compare methods")
-        if self.data is not None and (self.pair or self.target or self.at or self.draws):
-            raise UsageError("--pair, --target, --at and a page are for texts, not for --data; leave them out")
+        if self.data is not None and (self.pair or self.target or self.at):
+            raise UsageError("--pair, --target and --at are for texts, not for --data; leave them out")
         if self.data is None and (given.text or given.pair_column):
             raise UsageError("--text and --pair-column name columns of --data; leave them out")
         if self.pair is not None and len(self.texts) != 1:
@@ -88,33 +81,19 @@ def explain(
     loaded = load(model, device=device)
     if request.task is not None:
         loaded = loaded.for_task(request.task)
-    console = wide_console()
-    if request.data is not None:
-        with ProgressReporter("texts", start="explaining") as progress:
-            table = run_faithfulness(
-                loaded, request.data, chosen, given, progress=progress, say=lambda line: print(line, file=sys.stderr)
-            )
-        if request.out is not None:
-            with row_file(request.out) as write:
-                write(table.to_dict(), table.to_dicts())
-        elif as_json:
-            print_json(table.to_dict())
-        else:
-            show_part(console, table.table())
-        return
-    inputs: list[Input] = [*request.texts] if request.pair is None else [(request.texts[0], request.pair)]
-    choice = OutcomeChoice(target=request.target, at=request.at)
-    with ExitStack() as files:
-        title = f"explanations of {Path(model).name or model}"
-        page = files.enter_context(picture_page(request.out, title)) if request.out and request.draws else None
-        rows = files.enter_context(row_file(request.out)) if request.out and not request.draws else None
+    title = f"explanations of {Path(model).name or model}"
+    with write_results(request.out, title, as_json=as_json) as write:
+        if request.data is not None:
+            settings = {**msgspec.structs.asdict(chosen), **msgspec.structs.asdict(given)}
+            with ProgressReporter("texts", start="explaining") as progress:
+                table = measure_faithfulness(loaded, request.data, progress=progress, note=_note, **settings)
+            write(table)
+            return
+        inputs: list[Input] = [*request.texts] if request.pair is None else [(request.texts[0], request.pair)]
+        choice = OutcomeChoice(target=request.target, at=request.at)
         for number, text in enumerate(inputs, start=1):
-            explanation = explain_prediction(loaded, text, choice, chosen, number=number)
-            if page is not None:
-                page(f"text {number}", explanation._repr_html_())
-            elif rows is not None:
-                rows(explanation.to_dict(), explanation.to_dicts())
-            elif as_json:
-                print(json.dumps(explanation.to_dict(), ensure_ascii=False))
-            else:
-                show_part(console, explanation.table())
+            write(explain_prediction(loaded, text, choice, chosen, number=number))
+
+
+def _note(line: str) -> None:
+    print(line, file=sys.stderr)

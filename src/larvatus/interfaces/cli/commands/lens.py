@@ -7,24 +7,19 @@ larvatus lens train --model DIR --corpus TEXT
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
-from rich.console import Console
 
 from larvatus.core.errors import printable
 from larvatus.core.tables import Table
-from larvatus.data.bulk.row_files import row_file
-from larvatus.data.text.readers import expand_patterns, read_single_texts
+from larvatus.data.text.readers import Skipped, expand_patterns, read_single_texts
 from larvatus.evaluation.interpretation.lens_training import LensTraining
-from larvatus.inference.interpret.tuned_lens import TunedLens
 from larvatus.inference.model import load
-from larvatus.interfaces.api.explaining import lens_file, run_lens_training
+from larvatus.interfaces.api.explaining import lens_file, train_lens
 from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import TOP, Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import (
@@ -36,9 +31,9 @@ from larvatus.interfaces.cli.options import (
     Reading,
     TextFileOptions,
 )
-from larvatus.interfaces.cli.picture_page import PAGES, picture_page
+from larvatus.interfaces.cli.picture_page import PAGES, write_results
 from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped_counts
-from larvatus.interfaces.cli.tables import show_part, wide_console
+from larvatus.interfaces.cli.tables import print_json, show_part, wide_console
 
 
 class _Group(DefaultGroup):
@@ -80,23 +75,9 @@ def show(
     chosen.check(texts or [], model, nothing="nothing to look at; give texts with [MASK], or --file", also=PAGES)
     loaded = load(model, device=device)
     rows = (text for name in expand_patterns(chosen.file) for _, text in read_single_texts(name, chosen.text))
-    console = wide_console()
-    with ExitStack() as files:
-        out, page = chosen.out, None
-        if out is not None and out.suffix.lower() in PAGES:
-            page, out = files.enter_context(picture_page(out, f"lens on {Path(model).name or model}")), None
-        write = None if out is None else files.enter_context(row_file(out))
-        for number, text in enumerate(chain(texts or (), rows), start=1):
-            result = loaded.lens(text, tuned=tuned, top=top, words_only=words_only)
-            if page is not None:
-                page(f"text {number}", result._repr_html_())
-            elif write is not None:
-                write(result.to_dict(), result.to_dicts())
-            elif as_json:
-                print(json.dumps(result.to_dict(), ensure_ascii=False))
-            else:
-                for table in result.tables():
-                    show_part(console, table)
+    with write_results(chosen.out, f"lens on {Path(model).name or model}", as_json=as_json) as write:
+        for text in chain(texts or (), rows):
+            write(loaded.lens(text, tuned=tuned, top=top, words_only=words_only))
 
 
 @app.command("train")
@@ -117,25 +98,21 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a tuned lens (Belrose et al. 2023): a translator of each layer, by KL to the last layer on your text."""
-    from larvatus.data.text.readers import Skipped
-
     loaded, skipped = load(model, device=device), Skipped()
     path = lens_file(loaded, name, out)
+    settings = {**msgspec.structs.asdict(chosen), **msgspec.structs.asdict(reading)}
     with ProgressReporter("batches and updates") as progress:
-        lens = run_lens_training(
-            loaded, corpus, chosen, reading, path=path, overwrite=overwrite, progress=progress, skipped=skipped
+        lens = train_lens(
+            loaded, corpus, name=name, out=out, overwrite=overwrite, progress=progress, skipped=skipped, **settings
         )
     report_skipped_counts(skipped.bad)
+    about = lens.about
     if as_json:
-        scores = {"logit_kl": lens.logit_kl, "tuned_kl": lens.tuned_kl}
-        print(json.dumps({"path": str(path), "positions": lens.positions, "sha256": lens.checksum, **scores}, indent=2))
+        print_json({"path": str(path), **msgspec.to_builtins(about), "sha256": lens.checksum})
         return
-    show_part(Console(highlight=False), Table(("layer", "logit lens", "tuned lens"), list(_rows(lens)), left=0))
-    print(f"KL to the last layer in nats on held-out text; {lens.positions:,} masked tokens were trained on")
+    pairs = enumerate(zip(about.logit_kl, about.tuned_kl, strict=True))
+    rows = [(f"{layer}", f"{logit:.3f}", f"{tuned:.3f}") for layer, (logit, tuned) in pairs]
+    show_part(wide_console(), Table(("layer", "logit lens", "tuned lens"), rows, left=0))
+    print(f"KL to the last layer in nats on held-out text; {about.positions:,} masked tokens were trained on")
     print(f"saved {printable(str(path))}")
     hint(f'next: larvatus lens "Some [MASK] text." --model {model} --tuned {path if out else name}')
-
-
-def _rows(lens: TunedLens) -> Iterator[tuple[str, str, str]]:
-    for layer, (logit, tuned) in enumerate(zip(lens.logit_kl, lens.tuned_kl, strict=True)):
-        yield f"{layer}", f"{logit:.3f}", f"{tuned:.3f}"
