@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.corpora import build_corpus, check_corpus, contamination, train_tokenizer
     from larvatus.interfaces.api.distilling import distil_static
     from larvatus.interfaces.api.evaluating import evaluate, transfer
+    from larvatus.interfaces.api.explaining import measure_faithfulness, train_lens
     from larvatus.interfaces.api.finetuning import check_data, finetune
     from larvatus.interfaces.api.interpretation import fit_standardiser, head_importance, measure_isotropy
     from larvatus.interfaces.api.leaks import audit_leaks, split_members
@@ -124,6 +125,7 @@ __all__ = [
     "index_documents",
     "knockout",
     "load",
+    "measure_faithfulness",
     "measure_isotropy",
     "pretrain",
     "prompt",
@@ -133,6 +135,7 @@ __all__ = [
     "serve_models",
     "split_members",
     "train_features",
+    "train_lens",
     "train_tokenizer",
     "transfer",
     "verify_card",
@@ -162,6 +165,7 @@ _NAMES = {
     "interfaces.api.corpora": "build_corpus check_corpus contamination train_tokenizer",
     "interfaces.api.distilling": "distil_static",
     "interfaces.api.evaluating": "evaluate transfer",
+    "interfaces.api.explaining": "measure_faithfulness train_lens",
     "interfaces.api.finetuning": "check_data finetune",
     "interfaces.api.interpretation": "fit_standardiser head_importance measure_isotropy",
     "interfaces.api.leaks": "audit_leaks split_members",

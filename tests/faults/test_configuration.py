@@ -154,6 +154,18 @@ KNOWN_FLAGS = {
         "--masks --max-tokens --model --on-bad --out --overwrite --pairs --prompts --quantise --quiet --runtime "
         "--samples --seed --sentences --split --text --text-field --top --words"
     ),
+    "larvatus explain": (
+        "--at --baseline --data --device --json --limit --method --model --out --overwrite --pair --pair-column "
+        "--quiet --seed --steps --target --task --text --tolerance"
+    ),
+    "larvatus lens": "",
+    "larvatus lens show": (
+        "--device --file --json --model --out --overwrite --subwords --text --top --tuned --words-only"
+    ),
+    "larvatus lens train": (
+        "--corpus --device --encoding --json --language --model --name --on-bad --out --overwrite --positions "
+        "--quiet --rate --seed --sentences --split --steps --text --text-field --tokens"
+    ),
     "larvatus isotropy": "",
     "larvatus isotropy fit": (
         "--corpus --device --encoding --json --language --model --most --name --on-bad --out --overwrite --pool "

@@ -40,6 +40,11 @@ READS: dict[str, tuple[Callable[[Place, str], list[object]], int]] = {
     ),
     "SCWS": (lambda place, name: ["similar", "evaluate", "scws", name, "--model", place.model], 4),
     "a place to search": (lambda place, name: ["similar", "the *bank*", "--in", name, "--model", place.model], 4),
+    "text for a tuned lens": (
+        lambda place, name: ["lens", "train", "--corpus", name, "--model", place.model, "--out", "l.safetensors"],
+        4,
+    ),
+    "texts to explain": (lambda place, name: ["explain", "--data", name, "--model", place.model], 4),
     "text for heads": (lambda place, name: ["attention", "--corpus", name, "--model", place.model], 4),
 }
 """Commands that read one path, and the exit code where it is not there."""
@@ -90,7 +95,9 @@ def _writing(label: str, name: Callable[[Place], str], without: tuple[str, ...] 
 
 
 CASES = [
-    *_reading("a name over 255 bytes", lambda place: LONG, others=5, a_recipe=3, a_corpus=4, pairs=4),
+    *_reading(
+        "a name over 255 bytes", lambda place: LONG, others=5, a_recipe=3, a_corpus=4, pairs=4, texts_to_explain=4
+    ),
     *_reading("a link to itself", loop, a_place_to_search=5),
     *_reading("a missing name with a line break", lambda place: "two\nlines\x1b[31m", a_standardiser=2),
     *_reading("a missing name that is not UTF-8", lambda place: ODD, a_standardiser=2),

@@ -16,6 +16,18 @@ CASES = [
     Case("a text that is not UTF-8, to fill", lambda place: ["fill", ODD, "--model", place.model], 4, ("surrogate",)),
     Case("a text that is not UTF-8, to score", lambda place: ["score", ODD, "--model", place.model], 4, ("surrogate",)),
     Case("a text that is not UTF-8, for heads", lambda place: ["attention", ODD, "--model", place.model], 4),
+    Case(
+        "a text that is not UTF-8, for the lens", lambda place: ["lens", ODD, "--model", place.model], 4, ("surrogate",)
+    ),
+    Case("a text that is not UTF-8, to explain", lambda place: ["explain", ODD, "--model", place.model], 4),
+    Case("the lens without a blank", lambda place: ["lens", "the bank", "--model", place.model], 2, ("[MASK]",)),
+    Case("an empty text to explain", lambda place: ["explain", "", "--model", place.model], 2),
+    Case(
+        "a method that there is not",
+        lambda place: ["explain", "a [MASK]", "--method", "lime", "--model", place.model],
+        2,
+        ("lime", "leave-one-out"),
+    ),
     Case("a text without a blank", lambda place: ["fill", "the bank", "--model", place.model], 2, ("[MASK]",)),
     Case("an empty text", lambda place: ["fill", "", "--model", place.model], 2),
     Case("a text of spaces", lambda place: ["score", "   ", "--model", place.model], 4),

@@ -152,12 +152,15 @@ def needs_period(log_V: Tensor, other_V: Tensor, known: npt.NDArray[np.int64]) -
 
 @dataclass(frozen=True, eq=False)
 class Blanks:
+    text: str
     pieces: tuple[str, ...]
     """The text between the blanks: one more than there are blanks."""
     ids: Ints  # [T] tokens of the text, the mask token at each blank
     words: Ints  # [T]
     places: tuple[int, ...]
     """Index of each blank among the tokens."""
+    word_spans: Ints
+    """[W, 2] characters of each word of the text; a blank is a word."""
 
     def filled(self, tokens: Sequence[str], glued: Sequence[bool]) -> str:
         """The text with its blanks filled. A token that continues the previous word removes the space before it."""
@@ -182,19 +185,23 @@ def read_blanks(text: str, tokenizer: Tokenizer) -> Blanks:
     ids: list[int] = []
     words: list[int] = []
     places: list[int] = []
-    before = 0  # words so far
+    spans: list[Ints] = []
+    before = start = 0  # words and characters so far
     for number, piece in enumerate(pieces):
         if number:
             places.append(len(ids))
             ids.append(tokenizer.mask_id)
             words.append(before)
-            before += 1
+            spans.append(np.array([[start, start + len(mask)]]))
+            before, start = before + 1, start + len(mask)
         # A space before a blank belongs to the blank: in byte-level vocabularies it is part of the word that follows.
         encoding = tokenizer.encode(piece.rstrip() if number < len(pieces) - 1 else piece)
         ids += encoding.ids.tolist()
         words += np.where(encoding.words == NO_WORD, NO_WORD, encoding.words + before).tolist()
-        before += len(encoding.word_spans)
-    return Blanks(tuple(pieces), np.array(ids, np.int64), np.array(words, np.int64), tuple(places))
+        spans.append(encoding.word_spans + start)
+        before, start = before + len(encoding.word_spans), start + len(piece)
+    numbers = (np.array(ids, np.int64), np.array(words, np.int64))
+    return Blanks(text, tuple(pieces), *numbers, tuple(places), np.concatenate(spans))
 
 
 def window(total: int, places: Sequence[int], longest: int) -> tuple[int, int]:
@@ -235,7 +242,7 @@ def fill_blanks(
             size = f"{tokenizer.size:,}, the size of the vocabulary"
             raise UsageError(f"{name} must be a whole number from 1 to {size}, not {short_repr(number)}")
     blanks = read_blanks(text, tokenizer)
-    reader = _Reader.of(network, tokenizer, blanks, candidates=candidates)
+    reader = BlankReader.of(network, tokenizer, blanks, candidates=candidates)
     windows = _windows(blanks, longest=reader.predictor.longest_text(tokenizer), joint=joint)
     log_BV = reader.marginals(blanks, windows)
     if candidates == "words":
@@ -272,7 +279,7 @@ def _windows(blanks: Blanks, *, longest: int, joint: bool) -> list[tuple[int, in
 
 
 @dataclass(frozen=True, eq=False)
-class _Reader:
+class BlankReader:
     """The parts of a model that fill blanks."""
 
     predictor: MaskedPredictor
@@ -281,7 +288,7 @@ class _Reader:
     glued_V: npt.NDArray[np.bool_]  # which tokens continue the previous word
 
     @classmethod
-    def of(cls, network: Network, tokenizer: Tokenizer, blanks: Blanks, *, candidates: Candidates) -> _Reader:
+    def of(cls, network: Network, tokenizer: Tokenizer, blanks: Blanks, *, candidates: Candidates) -> BlankReader:
         predictor = require_predictor(network, tokenizer, what="fill blanks")
         allowed = np.zeros(
             (len(blanks.places), len(predictor.words_VE)), dtype=bool

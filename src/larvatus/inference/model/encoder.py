@@ -18,7 +18,6 @@ from larvatus.core.text_inputs import checked_text, checked_texts, checked_texts
 from larvatus.data.text.documents import ReadOptions, Skipped
 from larvatus.data.text.languages import LanguageSource, read_languages
 from larvatus.data.text.other_language import warn_of_other_language
-from larvatus.inference.interpret.attention import TextAttention, attend
 from larvatus.inference.maps.instances import FindOptions, find_instances
 from larvatus.inference.maps.word_map import MapOptions, WordMap, map_instances
 from larvatus.inference.search.concordance import Concordance
@@ -300,29 +299,6 @@ class EncoderModel(LoadedModel):
         documents = read_languages(places, options=(reading or ReadOptions()).named(text), skipped=skipped)
         instances = find_instances(documents, checked_texts(words, "words").texts, look)
         return map_instances(self.encoder, self.tokenizer, instances, draw)
-
-    @overload
-    def attention(self, texts: str) -> TextAttention: ...  # type: ignore[overload-overlap]  # as in `nearest`
-
-    @overload
-    def attention(self, texts: Sequence[str]) -> ResultList[TextAttention]: ...
-
-    def attention(self, texts: str | Sequence[str]) -> TextAttention | ResultList[TextAttention]:
-        """Attention weights of every head on a text.
-
-        Args:
-            texts: One text that fits into the model's window, or several.
-
-        Returns:
-            For one text its `.tokens` and `.weights` [layers, heads, T, T], a row for each token; a list for several.
-
-        Example:
-            >>> model.attention("the river").weights.shape
-            (2, 2, 4, 4)
-        """
-        listed, single = checked_texts(texts)
-        weights = [attend(self.encoder, self.tokenizer, text) for text in listed]
-        return weights[0] if single else ResultList(weights)
 
     def senses(
         self, directory: str | Path, *, wordnet: str | Path | None = None, options: SenseOptions | None = None

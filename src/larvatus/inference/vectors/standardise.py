@@ -16,27 +16,22 @@ dimension that never varied in the corpus is centred and not scaled.
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
-import safetensors
 import torch
 from torch import Tensor
 
 from larvatus.core import files
 from larvatus.core.arrays import Doubles
-from larvatus.core.errors import ArtefactError, DataError, UsageError, did_you_mean
-from larvatus.core.outputs import new_output
-from larvatus.core.regular_files import follow_link, is_there, refuse_link
+from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.settings import Settings
 from larvatus.inference.vectors.layers import LayerWeights, Pool, Unit
-from larvatus.models.bundle.weights import read_tensors, stored_bytes, write_tensors
+from larvatus.models.bundle.named_tensors import SUFFIX, NamedTensors
+from larvatus.models.bundle.weights import read_tensors
 from larvatus.models.loaded import LoadedModel
 
 
@@ -102,11 +97,9 @@ class RunningMoments:
         return np.diagonal(self.covariance, axis1=1, axis2=2).T
 
 
-FOLDER = "standardise"
-SUFFIX = ".safetensors"
+STANDARDISERS = NamedTensors(folder="standardise", what="standardiser", make="larvatus isotropy fit")
 CONSTANT = 1e-6
 """A deviation below this share of the mean is rounding: the dimension never varied."""
-_NAME = re.compile(r"\w[\w.-]*")
 
 
 class StandardiserDescription(Settings):
@@ -245,11 +238,7 @@ class Standardiser:
             fingerprint: `Model.fingerprint`.
             path: Directory of the model, for the message.
         """
-        if fingerprint != self.model:
-            raise ArtefactError(
-                f"standardiser {self.name} was fitted for another model than {path} (or for its weights before they "
-                f"changed); fit it again: larvatus isotropy fit --model {path} --name …"
-            )
+        STANDARDISERS.check_model(self.name, self.model, fingerprint=fingerprint, path=path)
 
     def save(self, path: Path) -> None:
         """Write one file, which appears complete or not at all.
@@ -266,11 +255,7 @@ class Standardiser:
             corpus=files.as_text(self.corpus),
             sha256=self.checksum,
         )
-        metadata = {"larvatus": msgspec.json.encode(described).decode()}
-        with files.saying_what_is_full(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with new_output(path, stored_bytes(tensors)) as aside:
-            write_tensors(aside, tensors, metadata)
+        STANDARDISERS.save(path, tensors, described)
 
     @classmethod
     def load(cls, path: Path) -> Standardiser:
@@ -283,7 +268,7 @@ class Standardiser:
             The standardiser.
         """
         tensors = {name: tensor.double().numpy() for name, tensor in read_tensors(path).items()}
-        described = _description(path)
+        described = STANDARDISERS.description(path, StandardiserDescription)
         try:
             standardiser: Any = cls(
                 path.name.removesuffix(SUFFIX),
@@ -300,39 +285,19 @@ class Standardiser:
         layers, size = standardiser.mean.shape if standardiser.mean.ndim == 2 else (0, 0)
         if not layers or standardiser.covariance.shape != (size, layers, layers):
             raise ArtefactError(f"{path}: its mean and covariance do not fit each other: it is not a standardiser")
-        if standardiser.checksum != described.sha256:
-            raise ArtefactError(
-                f"{path} does not match its checksum (wanted {described.sha256[:8]}…, got "
-                f"{standardiser.checksum[:8]}…); fit it again: larvatus isotropy fit"
-            )
+        STANDARDISERS.check_sum(path, stored=described.sha256, computed=standardiser.checksum)
         result: Standardiser = standardiser
         return result
 
 
 def standardiser_path(directory: Path, name: str) -> Path:
     """Path of a named standardiser in a model directory; a name that ends in .safetensors is a path itself."""
-    if name.endswith(SUFFIX):
-        return Path(name)
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot name a standardiser; use letters, digits, dots and hyphens")
-    refuse_link(directory / FOLDER)
-    return directory / FOLDER / (name + SUFFIX)
+    return STANDARDISERS.path(directory, name)
 
 
 def find_standardiser(directory: Path, name: str) -> Standardiser:
     """The standardiser of a model by name, or from a file."""
-    path = standardiser_path(directory, name)
-    if name.endswith(SUFFIX):
-        path = follow_link(path)
-    if is_there(path):
-        return Standardiser.load(path)
-    if name.endswith(SUFFIX):
-        raise ArtefactError(f"{path} does not exist; fit it: larvatus isotropy fit --model {directory} --out {path}")
-    known = sorted(file.name.removesuffix(SUFFIX) for file in (directory / FOLDER).glob("*" + SUFFIX))
-    raise ArtefactError(
-        f"{directory} has no standardiser {name!r}{did_you_mean(name, known)}; "
-        f"fit one: larvatus isotropy fit --model {directory} --corpus TEXT --name {name}"
-    )
+    return Standardiser.load(STANDARDISERS.find(directory, name))
 
 
 def standardiser_for(model: LoadedModel, given: str | Standardiser | None) -> Standardiser | None:
@@ -346,15 +311,3 @@ def standardiser_for(model: LoadedModel, given: str | Standardiser | None) -> St
 def _scale(mean: Doubles, variance: Doubles) -> Doubles:
     deviation = np.sqrt(np.maximum(variance, 0.0))
     return np.where(deviation > CONSTANT * np.abs(mean), deviation, 1.0)
-
-
-def _description(path: Path) -> StandardiserDescription:
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-        value = json.loads(metadata["larvatus"])
-        if isinstance(value, dict) and value.get("format") != 1:
-            raise ArtefactError(f"{path} has format {value.get('format')!r}, and this Larvatus reads 1; fit it again")
-        return msgspec.convert(value, StandardiserDescription)
-    except (KeyError, ValueError, safetensors.SafetensorError) as fault:
-        raise ArtefactError(f"{path} is not a standardiser of Larvatus; fit it again: larvatus isotropy fit") from fault

@@ -37,11 +37,12 @@ from larvatus.inference.interpret.importance import head_importance as measure_i
 from larvatus.inference.interpret.isotropy import IsotropyOptions, IsotropyReport
 from larvatus.inference.interpret.isotropy import measure_isotropy as measure
 from larvatus.inference.model import Model
-from larvatus.inference.vectors.standardise import SUFFIX, Standardiser, standardiser_path
+from larvatus.inference.vectors.standardise import Standardiser, standardiser_path
 from larvatus.inference.vectors.standardise_fit import FitOptions
 from larvatus.inference.vectors.standardise_fit import fit_standardiser as fit
 from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.bundle.directory import check_model_directory
+from larvatus.models.bundle.named_tensors import SUFFIX
 from larvatus.training.engine.settings import BUDGETS
 
 if TYPE_CHECKING:

@@ -272,6 +272,17 @@ class KnockoutKeywords(TextKeywords, total=False):
     tokens: int
 
 
+class MeasureFaithfulnessKeywords(TypedDict, total=False):
+    methods: Sequence[str]
+    baseline: Literal["mask", "zero"]
+    steps: int
+    tolerance: float
+    seed: int
+    limit: int
+    text: str | None
+    pair_column: str | None
+
+
 class MeasureIsotropyKeywords(TextKeywords, total=False):
     pool: Literal["mean", "sum", "max", "first", "last", "cls"]
     punctuation: bool
@@ -383,6 +394,14 @@ class TrainFeaturesKeywords(TextKeywords, total=False):
     auxiliary: float
     dead_after: int
     contexts: int
+
+
+class TrainLensKeywords(TextKeywords, total=False):
+    tokens: int
+    steps: int
+    positions: int
+    rate: float
+    seed: int
 
 
 class TrainTokenizerKeywords(TextKeywords, BulkKeywords, total=False):

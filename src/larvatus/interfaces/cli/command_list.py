@@ -241,6 +241,16 @@ COMMANDS = {
         "Switch off heads or neurons, one by one and in greedy sets, and measure pairs, masked tokens or a task.",
     ),
     "features": CommandEntry("causes:app", _INTERPRET, "Find sparse features of a layer's states, and show them."),
+    "lens": CommandEntry(
+        "lens:app",
+        _INTERPRET,
+        "Show what each layer would fill into a blank (logit lens, tuned lens), and train a tuned lens.",
+    ),
+    "explain": CommandEntry(
+        "explain:explain",
+        _INTERPRET,
+        "Attribute a filled blank, a class, a tag or an answer to words; or measure which method to trust (--data).",
+    ),
     "audit": CommandEntry("audit:app", _AUDIT, "Audit a model for bias, leaks of its training text, and toxicity."),
     "studio": CommandEntry(
         "serve:studio",

@@ -115,8 +115,10 @@ class TextFileOptions(Settings):
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
 
-    def check(self, texts: Sequence[str], model: str, *, nothing: str) -> None:
-        """Refuse what cannot work before the model is loaded; `nothing` is the error without texts."""
+    def check(self, texts: Sequence[str], model: str, *, nothing: str, also: Sequence[str] = ()) -> None:
+        """Refuse what cannot work before the model is loaded; `nothing` is the error without texts, `also` are further
+        endings of --out.
+        """
         if not (texts or self.file):
             raise UsageError(nothing)
         if texts.count("-") > 1:
@@ -124,7 +126,7 @@ class TextFileOptions(Settings):
         if self.text is not None and not self.file:
             raise UsageError("--text names a column of --file; leave it out")
         check_outputs(self.out, overwrite=self.overwrite, inputs=[model, *self.file])
-        check_row_file(self.out)
+        check_row_file(self.out, also=also)
 
 
 def _named_text(

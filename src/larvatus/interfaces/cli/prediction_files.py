@@ -1,38 +1,27 @@
-"""Files of predictions: for GLUE's server, lines of a task's own format, a page of pictures.
+"""Files of predictions other than rows: for GLUE's server, in a task's own format, as a page of pictures.
 
-Predictions of a test set as a file for GLUE's server.
+    with line_writer(Path("novel.conll"), ".conll", task, "runs/coref", resume=False) as (write, bar):
+        write(answer)
 
-write_for_server(test, predictor, answering, file="test.tsv", columns=Columns(), out=Path("glue"), say=print)
-
-A page of predictions as notebooks show them: trees as arcs, clusters as marks, roles as layers, classes as bars.
-
-with write_page(Path("trees.html"), "runs/parser") as (write, bar):
-    write(answer)
-
-The page has no script, and its policy allows none. It is written one prediction at a time.
-
-Predictions as lines of a format that only some tasks have: trees in CoNLL-U, coreference in CoNLL-2012; or a page.
-
-with line_writer(Path("novel.conll"), ".conll", task, "runs/coref", resume=False) as (write, bar):
-    write(answer)
+Trees are written in CoNLL-U and coreference in CoNLL-2012; almost all tasks have a page, one prediction after the
+other, as notebooks show them (`picture_page.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from html import escape
 from itertools import count, islice
 from pathlib import Path
 
-from larvatus.core.drawing import STYLE, STYLE_BLOCK, Element, as_html, legible
+from larvatus.core.drawing import legible
 from larvatus.core.errors import UsageError
 from larvatus.core.files import saying_what_is_full
-from larvatus.core.outputs import new_output, write_output
+from larvatus.core.outputs import new_output
 from larvatus.data.labelled.glue import FILES, GlueTestSet, check_labels, prediction, read_test_rows, write_submission
 from larvatus.data.labelled.tables import Columns
-from larvatus.inference.web_page import PAGE_END, asset, page_start
 from larvatus.interfaces.cli.output import ProgressReporter
+from larvatus.interfaces.cli.picture_page import picture_page
 from larvatus.tasks.predict import BulkPredictor, ExamplePrediction, TaskPredictor, blocks
 from larvatus.tasks.registry import TASKS, AnyTask
 
@@ -77,27 +66,11 @@ def _counted(rows: Iterator[tuple[str, str]], bar: Callable[[int], None]) -> Ite
         yield from some
 
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-
-
-def write_pictures(out: Path, title: str, pictures: Sequence[Element]) -> None:
-    """A page of a few pictures."""
-    sections = "".join(f"<section>{as_html(picture)}</section>" for picture in pictures)
-    write_output(out, f"{_opening(legible(title))}\n{sections}\n</main>\n{PAGE_END}")
-
-
-def _opening(title: str) -> str:
-    style = asset("larvatus.inference", "page.css") + STYLE
-    head = f'<header><h1>{escape(title)}</h1></header>\n<main class="pictures">'
-    return f"{page_start(title, policy=POLICY, style=style)}\n{head}"
-
-
 @contextmanager
 def write_page(out: Path, model: str) -> Iterator[tuple[Callable[[ExamplePrediction], None], ProgressReporter]]:
     """A function that adds a prediction to the page, and the bar that counts them."""
-    title = f"predictions of {Path(model).name or model}"
     numbers = count(1)
-    with new_output(out) as aside, aside.open("w", encoding="utf-8") as file, ProgressReporter("texts") as bar:
+    with picture_page(out, f"predictions of {Path(model).name or model}") as add, ProgressReporter("texts") as bar:
 
         def write(answer: ExamplePrediction) -> None:
             draw = getattr(answer.found, "_repr_html_", None)
@@ -105,13 +78,9 @@ def write_page(out: Path, model: str) -> Iterator[tuple[Callable[[ExamplePredict
                 raise UsageError(
                     f"{out}: no picture shows what {model} gives; end it in .jsonl, .csv, .tsv or .parquet"
                 )
-            name = legible(answer.example.id or f"text {next(numbers)}")
-            html = draw().replace(STYLE_BLOCK, "")  # the page has it once
-            print(f'<section aria-label="{escape(name)}"><h2>{escape(name)}</h2>{html}</section>', file=file)
+            add(legible(answer.example.id or f"text {next(numbers)}"), draw())
 
-        print(_opening(title), file=file)
         yield write, bar
-        print(f"</main>\n{PAGE_END}", end="", file=file)
 
 
 LINE_FORMATS = tuple(sorted({ending for task in TASKS.values() for ending in task.line_formats}))

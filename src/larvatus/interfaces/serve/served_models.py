@@ -28,7 +28,7 @@ from larvatus.inference.model import Model
 from larvatus.inference.search.generation import read_manifest
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagger import SenseTagger
-from larvatus.inference.vectors.standardise import FOLDER, SUFFIX, Standardiser
+from larvatus.inference.vectors.standardise import STANDARDISERS, Standardiser
 from larvatus.interfaces.serve.batcher import Batcher
 from larvatus.interfaces.serve.operations import OPERATIONS
 from larvatus.interfaces.serve.operations.operation import ServedModel, is_packaged
@@ -36,6 +36,7 @@ from larvatus.interfaces.serve.responses import CannotDo, NoSuchModel
 from larvatus.interfaces.serve.served_index import ServedIndex
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle.model_names import NAME
+from larvatus.models.bundle.named_tensors import SUFFIX
 from larvatus.models.network import Network
 from larvatus.models.nn.encoder import Encoder
 
@@ -143,7 +144,7 @@ def _free_name(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _standardisers(model: Model) -> dict[str, Standardiser]:
-    files = sorted((Path(model.bundle.path) / FOLDER).glob(f"*{SUFFIX}"))
+    files = sorted((Path(model.bundle.path) / STANDARDISERS.folder).glob(f"*{SUFFIX}"))
     loaded = {file.name.removesuffix(SUFFIX): model.standardiser(file.name.removesuffix(SUFFIX)) for file in files}
     return {name: standardiser for name, standardiser in loaded.items() if standardiser is not None}
 

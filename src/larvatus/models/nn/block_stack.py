@@ -163,6 +163,10 @@ class BlockStack(AttentionEncoder):
             states[self.depth] = self.final_norm(states[self.depth])
         return {layer: self._cast(layout.restore(x_ND)) for layer, x_ND in states.items()}
 
+    def with_final_norm(self, x_ND: Tensor) -> Tensor:
+        y_ND: Tensor = self.final_norm(x_ND)
+        return y_ND
+
     def _cast(self, x_ND: Tensor) -> Tensor:
         """Cast to the dtype of the weights; under autocast blocks compute in a lower precision."""
         return x_ND.to(self.word_vectors.dtype)

@@ -200,6 +200,10 @@ class Encoder(ActivationCheckpointing, ABC):
         states_ND: Tensor = self(batch, limit=limit)
         return states_ND.index_select(0, places_B)
 
+    def with_final_norm(self, x_ND: Tensor) -> Tensor:
+        """States of a layer below the last, normed as those of the last are: for the lens."""
+        return x_ND
+
     # Optional capabilities
 
     @property

@@ -34,11 +34,13 @@ from larvatus.tasks.answers.evaluation import (
     answer_metric,
     evaluate_answers,
 )
+from larvatus.tasks.answers.explained import answer_outcome
 from larvatus.tasks.answers.passages import EmptyWindows, LabelledQuestions, label_questions
 from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
 from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
+from larvatus.tasks.outcome import Outcome, OutcomeChoice
 from larvatus.tasks.results import Answer
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData
@@ -182,6 +184,10 @@ class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
         pairs = [_question_and_passage(readable(example)) for example in examples]
         windows, decoding = options.windows(bundle), Decoding(top=options.top)
         return answer_questions(bundle, pairs, scoring=scoring, decoding=decoding, windows=windows)
+
+    def outcome(self, bundle: Bundle, example: Any, choice: OutcomeChoice) -> Outcome:
+        text = readable(example)
+        return answer_outcome(bundle, _question_and_passage(text), choice, text.place)
 
     def evaluate(self, bundle: Bundle, data: Dataset[QuestionExample], options: EvaluationOptions) -> AnswerEvaluation:
         return evaluate_answers(bundle, data, options)

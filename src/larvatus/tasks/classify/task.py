@@ -46,6 +46,7 @@ from larvatus.tasks.classify.classify import (
     texts_of,
 )
 from larvatus.tasks.classify.evaluation import TextEvaluation, evaluate_texts
+from larvatus.tasks.classify.explained import class_outcome
 from larvatus.tasks.classify.options import (
     BOTH_ORDERS,
     ClassifyOptions,
@@ -56,6 +57,7 @@ from larvatus.tasks.classify.options import (
 )
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions, TextOrPairInput, readable
+from larvatus.tasks.outcome import Outcome, OutcomeChoice
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.task import AnOptions, CardTerms, Task, TaskData
@@ -201,6 +203,9 @@ class ClassifyTask(TextTask[ClassifyOptions]):
         sequences = encode_texts(bundle, texts, classifier_of(bundle.network).config, windows)
         sequences.check_tokens(texts)
         return classify(bundle.network, texts_of(texts), sequences, scoring=scoring, merge=options.merge)
+
+    def outcome(self, bundle: Bundle, example: Any, choice: OutcomeChoice) -> Outcome:
+        return class_outcome(bundle, readable(example), choice)
 
     def evaluate(self, bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions) -> TextEvaluation:
         return evaluate_texts(bundle, data, options)

@@ -35,9 +35,11 @@ from larvatus.models.network import Network
 from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown, with_layer_mix
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions
+from larvatus.tasks.outcome import Outcome, OutcomeChoice
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.evaluation import TagEvaluation, evaluate_tags
+from larvatus.tasks.tag.explained import tag_outcome
 from larvatus.tasks.tag.tag import (
     TaggedWords,
     TagOptions,
@@ -159,6 +161,9 @@ class TagTask(Task[TaggedExample, Tagged, TagOptions]):
         windows = options.windows(bundle)
         encoded = encode_words(bundle, examples, tagger_of(bundle.network).config, windows)
         return tag(bundle.network, encoded.texts, encoded.sequences, scoring=scoring)
+
+    def outcome(self, bundle: Bundle, example: Any, choice: OutcomeChoice) -> Outcome:
+        return tag_outcome(bundle, example, choice)
 
     def evaluate(self, bundle: Bundle, data: Dataset[TaggedExample], options: EvaluationOptions) -> TagEvaluation:
         return evaluate_tags(bundle, data, options)

@@ -42,6 +42,7 @@ from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import HEAD, LAYER, PASSAGE, Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Device, Json, ModelName, Overwrite
 from larvatus.interfaces.cli.output import ProgressReporter, Quiet, report_skipped, report_skipped_counts, show_part
+from larvatus.interfaces.cli.picture_page import PAGES
 from larvatus.interfaces.settings import TextSettings
 
 
@@ -54,9 +55,6 @@ app = typer.Typer(
     no_args_is_help=True,
     help='Show what attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
 )
-
-
-PAGES = (".html", ".htm")
 
 
 class HeadSettings(Settings):

@@ -16,6 +16,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from larvatus.core.drawing import as_html, legible
 from larvatus.core.outputs import check_outputs
 from larvatus.core.ranges import Count
 from larvatus.core.settings import Flag, Settings
@@ -36,7 +37,7 @@ from larvatus.interfaces.cli.output import (
     report_skipped_counts,
     show_report,
 )
-from larvatus.interfaces.cli.prediction_files import write_pictures
+from larvatus.interfaces.cli.picture_page import picture_page
 from larvatus.interfaces.settings import TextSettings
 
 app = typer.Typer(help="Find sparse features of a layer's states, and show them.", no_args_is_help=True)
@@ -61,7 +62,8 @@ def patch(
     with ProgressReporter("layers", start="patching") as bar:
         patched = load(model, device=device).patch(first, second, answers=pair, progress=bar)
     if html is not None:
-        write_pictures(html, f"patches · {first} · {second}", [patched.draw()])
+        with picture_page(html, legible(f"patches · {first} · {second}")) as add:
+            add("effects", as_html(patched.draw()))
     if as_json:
         print_json(patched.to_dict())
     else:
@@ -162,7 +164,8 @@ def show(
     features, of = SparseFeatures.load(directory), NAMES[chosen.random]
     listed = features.chosen(of=of, sort=chosen.sort, word=chosen.word, number=chosen.feature)[: chosen.top]
     if html is not None:
-        write_pictures(html, f"features of layer {features.origin.layer}", [features.draw(listed, of)])
+        with picture_page(html, f"features of layer {features.origin.layer}") as add:
+            add("features", as_html(features.draw(listed, of)))
     if as_json:
         record = {name: msgspec.to_builtins(getattr(features, name)) for name in ("origin", "dictionaries")}
         print_json({**record, "of": of, "features": msgspec.to_builtins(listed)})

@@ -1,0 +1,1 @@
+"""Training of tuned lenses, and faithfulness of explanations."""
