@@ -45,7 +45,8 @@ module; "all": whatever starts them, as torchrun does."""
 HANDLE = "LARVATUS_WARM_HANDLE"
 """In the environment of such a process: its id, and the descriptor by which it reaches that server."""
 FULL_END = "LARVATUS_WARM_FULL_END"
-"""In the environment of a process, from its start or by its end: it ends as Python does, modules torn down, where the streams' last words count."""
+"""In the environment of a process, from its start or by its end: it ends as Python does, modules torn down, where the
+streams' last words count."""
 NAME = b"warm python"
 """As the system lists the server among the processes."""
 COLLECTED = 20_000, 10, 10

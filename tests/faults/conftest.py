@@ -1,7 +1,6 @@
 """Commands as a user gives them, in this process or in their own."""
 
 import json
-import os
 import shutil
 import sys
 from dataclasses import dataclass
