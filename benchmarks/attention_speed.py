@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from larvatus.evaluation.speed.timing import time_in_turns
-from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.attention.fused import attend_fused, supports_fused_attention
-from larvatus.models.nn.attention.layout import FlatLayout
+from larvatus.models.nn.attention.layout import AttentionMask, FlatLayout
 
 SIZE = 64
 TOLERANCE = 5e-3

@@ -25,9 +25,9 @@ import numpy as np
 from larvatus.core.rng import stream
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.data.corpus.hygiene.check import SharedSet
-from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSet
 from larvatus.data.corpus.hygiene.first_pass import FilterVerdicts, MeasuringPass, PassProgress, judge_documents
 from larvatus.data.corpus.hygiene.measure import DocumentMeasures
+from larvatus.data.corpus.hygiene.overlap import EvaluationSet
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
 from larvatus.data.corpus.hygiene.shingles import SKETCH, WORDS, ShingleCharacters, Sketch, hashed_words, n_grams
 from larvatus.data.text.readers import Document, ReadOptions, read_documents

@@ -25,7 +25,7 @@ import torch
 
 import larvatus as lv
 from larvatus.data.text.readers import read_documents
-from larvatus.data.text.sentences import split_sentences
+from larvatus.data.text.words import split_sentences
 
 LONGEST = 254  # tokens of a sentence without its frame
 

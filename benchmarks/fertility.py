@@ -17,9 +17,9 @@ from rich.table import Table
 from larvatus.data.corpus.mixture import MixtureConfig, mixture
 from larvatus.data.text.documents import Document
 from larvatus.data.text.languages import LanguagePath, read_languages, train_mixed_vocabulary
-from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import UnigramConfig
+from larvatus.data.text.vocabularies import UnigramConfig
+from larvatus.data.text.words import split_sentences
 
 
 def main() -> None:

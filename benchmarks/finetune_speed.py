@@ -30,7 +30,7 @@ from larvatus.core.targets import WordTags
 from larvatus.data.labelled.glue import read_glue
 from larvatus.data.text.align import join_words
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.sentences import split_sentences
+from larvatus.data.text.words import split_sentences
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import ClassificationConfig, TaggingConfig

@@ -32,8 +32,8 @@ from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.optimizer import adamw
 from larvatus.training.engine.ranks import Ranks
+from larvatus.training.engine.reporter import flops_per_token, peak_flops
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.throughput import flops_per_token, peak_flops
 from larvatus.training.pretraining.loop import prefetch
 from larvatus.training.pretraining.step import Stepper
 

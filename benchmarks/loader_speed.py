@@ -156,7 +156,7 @@ def measured(name: str, corpus: Path, case: tuple[str, int, int], before: Path |
 
 def build(text: Path, kind: str, folder: Path) -> Path:
     from larvatus.data.corpus.build import build_corpus
-    from larvatus.data.text.vocabulary import train_vocabulary
+    from larvatus.data.text.vocabularies import train_vocabulary
     from larvatus.models.recipes import read_recipe
 
     lines = text.read_text(encoding="utf-8").split("\n")

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.data.text.sentences import split_sentences
+from larvatus.data.text.words import split_sentences
 
 SHORTEST, LONGEST = 30, 300
 """Characters of a sentence that is used; titles and endless ones are left out."""

@@ -12,8 +12,8 @@ from itertools import islice
 
 from larvatus.data.text.other_language import FEWEST_WORDS, looks_foreign
 from larvatus.data.text.readers import read_documents
-from larvatus.data.text.sentences import sentence_spans
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.words import sentence_spans
 
 RANGES = ((FEWEST_WORDS, 7), (8, 14), (15, 10_000))
 

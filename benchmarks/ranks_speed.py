@@ -27,7 +27,7 @@ def prepare(folder: Path) -> None:
     """Shards of the embedded text."""
     from larvatus.data.corpus import build_corpus
     from larvatus.data.text.embedded import embedded_documents
-    from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+    from larvatus.data.text.vocabularies import WordPieceConfig, train_vocabulary
 
     documents = list(embedded_documents("train"))
     tokenizer = train_vocabulary((document.text for document in documents[:400]), WordPieceConfig(size=7_000))

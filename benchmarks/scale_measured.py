@@ -141,7 +141,7 @@ def _text() -> tuple[float, float]:
     from larvatus.data.corpus.loader import Cursor
     from larvatus.data.corpus.packing import SingleSegmentConfig
     from larvatus.data.text.embedded import embedded_documents
-    from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+    from larvatus.data.text.vocabularies import WordPieceConfig, train_vocabulary
     from larvatus.models.recipes import read_recipe
     from larvatus.training.pretraining.evaluation import build_corruption
 

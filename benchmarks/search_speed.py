@@ -33,10 +33,8 @@ import numpy as np
 
 from larvatus.core.arrays import Floats, Integers
 from larvatus.core.tables import Table
-from larvatus.inference.search.exact import nearest_vectors
-from larvatus.inference.search.graph import BREADTH, LINKS, VectorGraph, write_graph
-from larvatus.inference.search.quantised import Kind, StoredVectors
-from larvatus.inference.search.ragged import write_header
+from larvatus.inference.search.nearest import BREADTH, LINKS, VectorGraph, nearest_vectors, write_graph
+from larvatus.inference.search.storage import Kind, StoredVectors, write_header
 
 TOP, CANDIDATES = 10, 100
 BLOCK = 65_536
@@ -278,7 +276,7 @@ def main() -> None:
     parser.add_argument("--searches", choices=("all", "exact", "graphs"), default="all")
     chosen = parser.parse_args()
     os.environ.update({f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")})
-    multiprocessing.set_forkserver_preload(["larvatus.inference.search.graph", "larvatus.core.tables"])
+    multiprocessing.set_forkserver_preload(["larvatus.inference.search.nearest", "larvatus.core.tables"])
     measured: dict[str, tuple[Measured, Measured]] = {}
     notes = []
     with tempfile.TemporaryDirectory() as given:

@@ -21,11 +21,10 @@ import larvatus as lv
 from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.evaluate import first_senses, most_frequent, read_gold
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import ReadingCounts, read_unified
+from larvatus.inference.senses.tagged import ReadingCounts, read_semcor, read_unified
 from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.metrics.classification import sense_f1
 from larvatus.models.loaded import model_fingerprint
 

@@ -38,17 +38,17 @@ from larvatus.evaluation.compare.word_similarity import SimilarityOptions, evalu
 from larvatus.evaluation.retrieval import score_rankings
 from larvatus.evaluation.vectors.measures import (
     LabelledSample,
+    VectorTable,
     classification_metrics,
+    embed_distinct,
     rank_by_vectors,
     rank_by_words,
     sample_shots,
     similarity_metrics,
+    tf_idf,
 )
-from larvatus.evaluation.vectors.text_vectors import VectorTable, embed_distinct, tf_idf
-from larvatus.metrics.bootstrap import Interval, bootstrap
-from larvatus.metrics.clusters import mean_of_sums, mean_rows
-from larvatus.metrics.correlation import spearman_interval
-from larvatus.metrics.ranking import reciprocal_rank
+from larvatus.metrics.intervals import Interval, bootstrap, mean_of_sums, mean_rows
+from larvatus.metrics.ranking import reciprocal_rank, spearman_interval
 
 SHOTS, DRAWS = 10, 3
 YEARS = ("2012", "2013", "2014", "2015")

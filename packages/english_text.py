@@ -32,7 +32,7 @@ import numpy as np
 from english_overlap import RUN, EvaluationRuns, blocks, read_sets
 
 from larvatus.core.arrays import Bools
-from larvatus.data.text.sentences import split_sentences
+from larvatus.data.text.words import split_sentences
 
 Document = list[str]
 HELD_OUT = {"novels": 50, "podcasts": 40, "textbooks": 60, "chat": 60, "service_dialogues": 100, "children": 60}

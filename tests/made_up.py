@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from larvatus.core.rng import stream
-from larvatus.interfaces.cli import progress
+from larvatus.interfaces.cli import output as progress
 from larvatus.interfaces.cli.main import run
 
 WORDS = ["the", "a", "river", "bank", "of", "was", "wide", "deep", "and", "turn", "your", "homework", "in", "please"]

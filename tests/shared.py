@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 from larvatus.data.corpus import build_corpus, processes
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import WordPieceConfig, train_vocabulary
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime

@@ -10,8 +10,8 @@ import pytest
 
 import larvatus as lv
 from larvatus.models.bundle import manifest as manifests
-from larvatus.models.bundle.card_update import card_state
 from larvatus.models.bundle.model_names import packaged_model
+from larvatus.models.bundle.partial_updates import card_state
 
 DIRECTORY = packaged_model()
 assert DIRECTORY is not None, "the clone carries it"

@@ -29,7 +29,7 @@ SPECIAL_IDS = {"cls_id", "sep_id"}
 FRAME = {
     "data/text/template.py",  # wraps texts
     "data/text/tokenizer.py",  # tells it which ids there are
-    "data/text/vocabulary.py",  # writes it into a new tokenizer.json
+    "data/text/vocabularies/__init__.py",  # writes it into a new tokenizer.json
     *(f"data/text/vocabularies/{kind}.py" for kind in ("kind", "bpe", "wordpiece", "unigram", "characters")),
 }
 WATCHER = "training/engine/reporter.py"

@@ -21,20 +21,19 @@ from larvatus.core.threads import prepare_for_forks, use_passive_waiting
 if TYPE_CHECKING:
     from larvatus.core.batch import TokenBatch
     from larvatus.core.errors import LarvatusError
-    from larvatus.core.version import VERSION as __version__
+    from larvatus.core.run_identity import VERSION as __version__
     from larvatus.data.text.tokenizer import Tokenizer
     from larvatus.evaluation.audit.bias.report import BiasReport
     from larvatus.evaluation.vectors.mteb_encoder import MtebEncoder
-    from larvatus.inference.cloze.results import Fill, Fills, JointFill
-    from larvatus.inference.cloze.scores import Score
+    from larvatus.inference.cloze.results import Fill, Fills, JointFill, Score
     from larvatus.inference.model import Model, load
     from larvatus.inference.model.onnx import export_onnx
     from larvatus.inference.search.concordance import Concordance
     from larvatus.inference.search.passage_index import Index
     from larvatus.inference.search.results import SearchResults
-    from larvatus.inference.vectors.results import Vectors
     from larvatus.inference.vectors.similarity import Similarities
     from larvatus.inference.vectors.standardise import Standardiser
+    from larvatus.inference.vectors.vectors import Vectors
     from larvatus.interfaces.api.auditing_bias import audit_bias
     from larvatus.interfaces.api.benchmarking import bench
     from larvatus.interfaces.api.cards import card, verify_card
@@ -45,16 +44,16 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.finetuning import check_data, finetune
     from larvatus.interfaces.api.interpretation import fit_standardiser, head_importance, measure_isotropy
     from larvatus.interfaces.api.leaks import audit_leaks, split_members
-    from larvatus.interfaces.api.pairs import score_pairs
     from larvatus.interfaces.api.pretraining import convert, pretrain
     from larvatus.interfaces.api.prompting import prompt
     from larvatus.interfaces.api.searching import index_documents, search
     from larvatus.interfaces.api.serving import serve_models
     from larvatus.interfaces.api.suite import evaluate_suite
+    from larvatus.interfaces.api.text_evaluation import score_pairs
     from larvatus.interfaces.api.toxicity import audit_toxicity
     from larvatus.interfaces.api.vectors import build_index, build_senses, embed_files
     from larvatus.interfaces.client import Client
-    from larvatus.models.generation.results import Continuation, Generated
+    from larvatus.models.generation.generate import Continuation, Generated
     from larvatus.models.recipes import Recipe, read_recipe
     from larvatus.tasks.choose.encode import Chosen
     from larvatus.tasks.estimators import TextClassifier, WordTagger
@@ -140,16 +139,15 @@ _NAMES = {
     "data.text.tokenizer": "Tokenizer",
     "evaluation.audit.bias.report": "BiasReport",
     "evaluation.vectors.mteb_encoder": "MtebEncoder",
-    "inference.cloze.results": "Fill Fills JointFill",
-    "inference.cloze.scores": "Score",
+    "inference.cloze.results": "Fill Fills JointFill Score",
     "inference.model": "Model load",
     "inference.model.onnx": "export_onnx",
     "inference.search.concordance": "Concordance",
     "inference.search.passage_index": "Index",
     "inference.search.results": "SearchResults",
-    "inference.vectors.results": "Vectors",
     "inference.vectors.similarity": "Similarities",
     "inference.vectors.standardise": "Standardiser",
+    "inference.vectors.vectors": "Vectors",
     "interfaces.api.auditing_bias": "audit_bias",
     "interfaces.api.benchmarking": "bench",
     "interfaces.api.cards": "card verify_card",
@@ -160,16 +158,16 @@ _NAMES = {
     "interfaces.api.finetuning": "check_data finetune",
     "interfaces.api.interpretation": "fit_standardiser head_importance measure_isotropy",
     "interfaces.api.leaks": "audit_leaks split_members",
-    "interfaces.api.pairs": "score_pairs",
     "interfaces.api.pretraining": "convert pretrain",
     "interfaces.api.prompting": "prompt",
     "interfaces.api.searching": "index_documents search",
     "interfaces.api.serving": "serve_models",
     "interfaces.api.suite": "evaluate_suite",
+    "interfaces.api.text_evaluation": "score_pairs",
     "interfaces.api.toxicity": "audit_toxicity",
     "interfaces.api.vectors": "build_index build_senses embed_files",
     "interfaces.client": "Client",
-    "models.generation.results": "Continuation Generated",
+    "models.generation.generate": "Continuation Generated",
     "models.recipes": "Recipe read_recipe",
     "tasks.choose.encode": "Chosen",
     "tasks.estimators": "TextClassifier WordTagger",
@@ -183,7 +181,7 @@ _MODULES = {name: f"larvatus.{module}" for module, names in _NAMES.items() for n
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return import_module("larvatus.core.version").VERSION
+        return import_module("larvatus.core.run_identity").VERSION
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'larvatus' has no attribute {name!r}")

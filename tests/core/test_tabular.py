@@ -12,7 +12,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import LarvatusError
-from larvatus.core.tabular import ResultList, Tabular
+from larvatus.core.tables import ResultList, Tabular
 from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import PairAccuracies, accuracy
 from larvatus.models.heads import ClassificationConfig, TaggingConfig

@@ -10,7 +10,7 @@ import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.retrieval_sets import read_collection, read_judgements, read_texts
 from larvatus.evaluation.retrieval import evaluate_retrieval, index_collection, score_ranking
-from larvatus.inference.search.passages import PassageSettings
+from larvatus.inference.search.sources import PassageSettings
 
 DOCUMENTS = {"d1": "The bank was deep.", "d2": "A wide river.", "d3": "Homework, please.", "d4": "The river bank. " * 9}
 QUERIES = {"q1": "deep bank", "q2": "river", "q3": "unjudged"}

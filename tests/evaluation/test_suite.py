@@ -29,10 +29,10 @@ from larvatus.evaluation.compare.word_similarity import read_scws
 from larvatus.evaluation.suite.masked import MinimalPairsPart, first_of_each_set
 from larvatus.evaluation.suite.part import SuiteFigure
 from larvatus.evaluation.suite.results import SuiteRow, as_markdown, as_table
-from larvatus.evaluation.suite.suites import get_suite
+from larvatus.evaluation.suite.run import get_suite
 from larvatus.inference.senses.evaluate import paired_f1
 from larvatus.inference.senses.wordnet import WordNet, unpack_wordnet
-from larvatus.metrics.correlation import spearman_interval
+from larvatus.metrics.ranking import spearman_interval
 from larvatus.models.bundle.checksums import model_digest
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.training.engine.reporter import rich_table

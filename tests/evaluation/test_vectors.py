@@ -18,8 +18,7 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection
 from larvatus.evaluation.retrieval import score_ranking
 from larvatus.evaluation.vectors.evaluate import VectorRequest, evaluate_vectors
-from larvatus.evaluation.vectors.measures import rank_by_vectors, sample_shots
-from larvatus.evaluation.vectors.text_vectors import VectorTable, embed_distinct, tf_idf
+from larvatus.evaluation.vectors.measures import VectorTable, embed_distinct, rank_by_vectors, sample_shots, tf_idf
 
 WORDS = ["river", "bank", "town", "water", "deep", "wide", "money", "loan", "rate", "credit", "house", "street"]
 TOPICS = {"water": WORDS[:6], "money": WORDS[5:]}

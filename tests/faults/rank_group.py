@@ -26,7 +26,8 @@ from larvatus.__main__ import main
 from larvatus.core.errors import DataError
 from larvatus.data.corpus import Corpus
 from larvatus.models.network import Network
-from larvatus.training.engine import rank_activity, watchdog
+from larvatus.training.engine import ranks as rank_activity
+from larvatus.training.engine import watchdog
 from larvatus.training.engine.parallel import ReplicatedGradients
 from larvatus.training.engine.step import MicrobatchLoss, Update
 from larvatus.training.pretraining import loop

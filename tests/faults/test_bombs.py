@@ -24,7 +24,7 @@ from larvatus.data.text.patterns import is_linear
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare import word_similarity
 from larvatus.inference.maps import instances
-from larvatus.inference.senses import semcor
+from larvatus.inference.senses import tagged as semcor
 from tests.faults.test_runs import environment
 from tests.patience import WATCHDOG_S, assert_linear
 

@@ -171,8 +171,7 @@ def test_69_a_cut_parquet_file_is_named(reader: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["between members", "within one", "in the packing"])
 def test_69_a_cut_archive_of_semcor_is_named(end: str, tmp_path: Path) -> None:
-    from larvatus.inference.senses.semcor import read_semcor
-    from larvatus.inference.senses.tagged import ReadingCounts
+    from larvatus.inference.senses.tagged import ReadingCounts, read_semcor
     from larvatus.inference.senses.wordnet import WordNet
     from tests.inference.senses.conftest import SEMCOR, write_wordnet
 

@@ -15,7 +15,7 @@ from larvatus.core.files import write_text
 from larvatus.models.nn.device import check_fits, explain_out_of_memory, format_bytes, memory_of
 from larvatus.models.recipes import read_recipe, recipe_names
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.memory import check_memory
+from larvatus.training.pretraining.plan import check_memory
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.interfaces.client.connections import Connections
-from larvatus.interfaces.serve.operations.registry import OPERATIONS
+from larvatus.interfaces.serve.operations import OPERATIONS
 from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.network import Network

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from larvatus.core.errors import LarvatusError
 from larvatus.core.files import aside_of, read_json, write_json
-from larvatus.core.tabular import spreadsheet_cell
+from larvatus.core.tables import spreadsheet_cell
 from larvatus.data.labelled.squad import read_questions
 from larvatus.data.labelled.tagged import read_spanned, read_tagged
 from larvatus.data.labelled.texts import read_texts

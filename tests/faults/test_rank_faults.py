@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from larvatus.training.engine import rank_activity
+from larvatus.training.engine import ranks as rank_activity
 from tests import warm
 from tests.faults.test_runs import environment
 from tests.shared import SMALL

@@ -12,7 +12,7 @@ import pytest
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.data.corpus.packing import PackingConfig
 from larvatus.data.corruption import CorruptionConfig
-from larvatus.data.text.vocabulary import TokenizerConfig
+from larvatus.data.text.vocabularies import TokenizerConfig
 from larvatus.models.network import ObjectiveConfig
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.recipes import read_recipe

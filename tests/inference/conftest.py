@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import train_vocabulary
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.data.text.vocabularies import train_vocabulary
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import Transformer, TransformerConfig

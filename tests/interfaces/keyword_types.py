@@ -17,18 +17,17 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from larvatus.core.flags import ASSIGNMENTS, PATH, field_docs
+from larvatus.core.settings import ASSIGNMENTS, PATH, field_docs
 from larvatus.inference import model
 from larvatus.inference.maps.instances import FindOptions
 from larvatus.inference.maps.word_map import MapOptions
 from larvatus.inference.search.search import SearchOptions
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.interfaces import api
 from larvatus.interfaces.api.task_settings import EvaluationSettings, RunSettings, TuningMachine
-from larvatus.interfaces.api.text_evaluation import HeldOutSettings
-from larvatus.interfaces.api.vector_evaluation import VectorEvaluationSettings
+from larvatus.interfaces.api.text_evaluation import HeldOutSettings, VectorEvaluationSettings
 from larvatus.interfaces.settings import TextSettings
-from larvatus.models.generation.settings import GenerateSettings
+from larvatus.models.generation.generate import GenerateSettings
 from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.registry import TASKS
 from larvatus.tasks.trainer.config import TRAINABLE_SETTINGS, Callbacks, TrainConfig

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import v_measure_score
 
 from larvatus.core.errors import DataError
-from larvatus.metrics.clustering import v_measure, v_measure_interval
+from larvatus.metrics.classification import v_measure, v_measure_interval
 
 documents = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), min_size=2, max_size=40)
 

@@ -10,15 +10,15 @@ from scipy import stats
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
-from larvatus.metrics.bootstrap import bootstrap
-from larvatus.metrics.clusters import (
+from larvatus.metrics.intervals import (
+    bootstrap,
     cluster_bootstrap,
     crossed_mean,
     expanded_level,
     mean_of_sums,
     mean_rows,
+    t_quantile,
 )
-from larvatus.metrics.student_t import t_quantile
 
 LEVEL = 0.95
 

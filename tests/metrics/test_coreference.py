@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from larvatus.metrics.assignment import largest_assignment
 from larvatus.metrics.coreference import (
     METRICS,
     Clusters,
     conll_score,
     coreference_counts,
     coreference_f1,
+    largest_assignment,
     without_singletons,
 )
 

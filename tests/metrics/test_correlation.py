@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose
 
 from larvatus.core.errors import DataError
 from larvatus.metrics.classification import accuracy, best_threshold
-from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.isotropy import isoscore_star, mean_pair_cosine
+from larvatus.metrics.ranking import pearson, ranks, spearman
 
 values = st.lists(st.integers(-5, 5), min_size=2, max_size=30)
 

@@ -14,13 +14,12 @@ from numpy.testing import assert_allclose
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.rng import stream
-from larvatus.metrics.bootstrap import bootstrap
 from larvatus.metrics.classification import ClassCounts, average, confusion, f1_by_class
 from larvatus.metrics.classification import accuracy_of as accuracy_of_table
 from larvatus.metrics.classification import matthews as matthews_of_table
-from larvatus.metrics.correlation import spearman
 from larvatus.metrics.entities import entity_counts
-from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
+from larvatus.metrics.intervals import bootstrap, mcnemar, paired_bootstrap, randomisation
+from larvatus.metrics.ranking import spearman
 from larvatus.tasks.evaluation import resampling as sums
 
 
@@ -59,9 +58,9 @@ def test_all_samples_at_once_equal_one_sample_after_the_other(score):
 def test_tables_of_weights_cut_in_pieces_or_not_kept_give_the_same(monkeypatch):
     rows = sums.class_sums(*answers(1, 40), classes=3)
     whole = bootstrap(rows, sums.macro_f1, samples=30)
-    monkeypatch.setattr("larvatus.metrics.bootstrap.CHUNK", 100)
+    monkeypatch.setattr("larvatus.metrics.intervals.CHUNK", 100)
     assert bootstrap(rows, sums.macro_f1, samples=30) == whole
-    monkeypatch.setattr("larvatus.metrics.bootstrap.KEPT", 0)
+    monkeypatch.setattr("larvatus.metrics.intervals.KEPT", 0)
     assert bootstrap(rows, sums.macro_f1, samples=30) == whole
 
 

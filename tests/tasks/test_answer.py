@@ -18,7 +18,7 @@ from larvatus.core.targets import AnswerSpans
 from larvatus.data.labelled.records import Dataset, Place, QuestionExample
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from larvatus.models.heads import ClassificationConfig, QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.answer import (

@@ -14,15 +14,14 @@ from larvatus.core.errors import UsageError
 from larvatus.core.targets import ClassTargets
 from larvatus.data.labelled.glue import read_glue
 from larvatus.data.labelled.records import Place, TextExample
-from larvatus.data.text.vocabulary import BPEConfig, train_vocabulary
+from larvatus.data.text.vocabularies import BPEConfig, train_vocabulary
 from larvatus.models.bundle.directory import save_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLMConfig
 from larvatus.tasks.classify.classify import labelled_texts
-from larvatus.tasks.encoding.sequences import text_sequences
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions, text_sequences
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import ScoringOptions, loss_of, score_sequences
 

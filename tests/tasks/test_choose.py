@@ -23,12 +23,19 @@ from larvatus.core.targets import ChoiceTargets
 from larvatus.data.labelled.records import Dataset, Place
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
+from larvatus.models.heads.sequence_score import MultipleChoiceConfig
 from larvatus.models.nn.device import on_device
-from larvatus.tasks.choose.encode import ABSENT, Chosen, EncodedChoices, encode_choices, ending_scores
-from larvatus.tasks.choose.evaluation import ChoiceValidation, evaluate_choices
+from larvatus.tasks.choose.encode import (
+    ABSENT,
+    ChoiceValidation,
+    Chosen,
+    EncodedChoices,
+    encode_choices,
+    ending_scores,
+    evaluate_choices,
+)
 from larvatus.tasks.choose.reader import ChoiceExample
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.scoring import ScoringOptions, head_of, loss_of
 from tests.made_up import Call, sentences, write_rows

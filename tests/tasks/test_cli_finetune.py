@@ -20,7 +20,7 @@ from larvatus.tasks.encoding.sequences import Sequences, text_sequences, word_se
 from larvatus.tasks.registry import parse_file_options
 from larvatus.tasks.scoring import ScoringOptions, score_sequences
 from larvatus.tasks.trainer.run import sample_share
-from larvatus.training.engine.throughput import RemainingTime
+from larvatus.training.engine.reporter import RemainingTime
 from tests import made_up as made
 from tests.made_up import QUICK, Call
 from tests.tasks.aligned import align_texts
@@ -177,7 +177,7 @@ def test_examples_of_a_group_are_held_out_together(finetune: Call, tiny_director
 
 def test_time_left_is_by_the_clock_and_begins_anew_with_another_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 40.0, 100.0, 200.0, 230.0])
-    monkeypatch.setattr("larvatus.training.engine.throughput.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("larvatus.training.engine.reporter.time.monotonic", lambda: next(clock))
     pace = RemainingTime()
     assert [pace.left(step, 100) for step in (1, 11, 31, 1, 11)] == ["", "4 min left", "3 min left", "", "4 min left"]
 

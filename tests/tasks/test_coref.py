@@ -25,7 +25,7 @@ from larvatus.tasks.coref.examples import CorefExample
 from larvatus.tasks.coref.gap import GapExample, corefers, gap_metrics
 from larvatus.tasks.coref.reader import read_documents
 from larvatus.tasks.coref.task import CorefOptions, coref_config
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.features import Features

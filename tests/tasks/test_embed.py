@@ -16,17 +16,17 @@ import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.rng import stream
 from larvatus.data.labelled.records import Dataset, Place
-from larvatus.metrics.correlation import spearman
+from larvatus.metrics.ranking import spearman
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
-from larvatus.models.objectives.sentence.losses import CoSENT, Distillation, Matryoshka, MultipleNegatives
+from larvatus.models.objectives.sentence_losses import CoSENT, Distillation, Matryoshka, MultipleNegatives
 from larvatus.tasks.embed.compared import DenseTexts
 from larvatus.tasks.embed.encode import EncodeOptions, encode_sentences
 from larvatus.tasks.embed.evaluation import evaluate_sentences
 from larvatus.tasks.embed.examples import SentenceExample
+from larvatus.tasks.embed.mining import load_teacher, teacher_vectors
 from larvatus.tasks.embed.reader import read_sentences
-from larvatus.tasks.embed.teacher import load_teacher, teacher_vectors
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.step_parts import step_parts
@@ -214,7 +214,7 @@ def test_a_student_learns_its_teacher_whose_vectors_are_computed_once(
     assert "teacher-pearson" in told
     history = json.loads((tmp_path / "one" / "finetuning.json").read_text())["runs"][0]["history"]
     assert history[-1]["training_loss"] < history[0]["training_loss"]
-    monkeypatch.setattr("larvatus.tasks.embed.teacher._computed", _only_for_validation(kept))
+    monkeypatch.setattr("larvatus.tasks.embed.mining._computed", _only_for_validation(kept))
     code, told, errors = finetune(*command, "--out", tmp_path / "two")
     assert code == 0, errors
     assert "vectors are in" in told
@@ -222,7 +222,7 @@ def test_a_student_learns_its_teacher_whose_vectors_are_computed_once(
 
 
 def _only_for_validation(kept: Path) -> Callable[..., Any]:
-    from larvatus.tasks.embed import teacher
+    from larvatus.tasks.embed import mining as teacher
 
     plain = teacher._computed
 
@@ -236,12 +236,12 @@ def _only_for_validation(kept: Path) -> Callable[..., Any]:
 def test_teacher_vectors_resume_and_refuse_other_texts(
     tmp_path: Path, tuned: Callable[..., Bundle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("larvatus.tasks.embed.teacher.AT_ONCE", 4)
+    monkeypatch.setattr("larvatus.tasks.embed.mining.AT_ONCE", 4)
     teacher = load_teacher(str(tuned(EmbeddingConfig()).path))
     texts = [" ".join(PLAIN[n : n + 4]) for n in range(11)]
     whole = teacher_vectors(teacher, texts, ScoringOptions())
     folder = tmp_path / "kept"
-    from larvatus.tasks.embed import teacher as module
+    from larvatus.tasks.embed import mining as module
 
     plain, calls = module._computed, []
 

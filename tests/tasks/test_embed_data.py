@@ -17,12 +17,10 @@ from larvatus.core.targets import SentenceTargets
 from larvatus.data.labelled.records import Place
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
-from larvatus.tasks.embed.batches import BatchPlan
-from larvatus.tasks.embed.columns import SentenceFiles
-from larvatus.tasks.embed.encode import EncodeOptions, encode_sentences, pairs_of, text_vectors
+from larvatus.tasks.embed.encode import BatchPlan, EncodeOptions, encode_sentences, pairs_of, text_vectors
 from larvatus.tasks.embed.examples import SentenceExample
-from larvatus.tasks.embed.reader import read_sentences
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.embed.reader import SentenceFiles, read_sentences
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions
 from tests.tasks.conftest import PLAIN
 

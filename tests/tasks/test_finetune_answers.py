@@ -18,7 +18,7 @@ from larvatus.tasks.answers.answer import Decoding, answer, answer_questions, en
 from larvatus.tasks.answers.evaluation import QuestionValidation
 from larvatus.tasks.answers.passages import EmptyWindows
 from larvatus.tasks.answers.task import AnswerOptions, question_validation
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.tag.tag import TagOptions
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig

@@ -18,7 +18,7 @@ from larvatus.core.errors import UsageError
 from larvatus.core.pretraining_targets import NextTokens, add_text_targets
 from larvatus.core.targets import ClassTargets
 from larvatus.data.text.special_tokens import NAMES, add_delimiters, encode_batch, has_delimiters
-from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
+from larvatus.data.text.vocabularies import BPEConfig, ByteBPEConfig, train_vocabulary
 from larvatus.interfaces.cli.main import run as command
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.new_heads import attach_head

@@ -32,9 +32,8 @@ from larvatus.tasks.encoding.sequences import text_sequences, word_sequences
 from larvatus.tasks.features import ExampleBatches
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.tag import TaggedWords
-from larvatus.tasks.trainer.checkpoint import CheckpointState, CheckpointStore
+from larvatus.tasks.trainer.checkpoint import CheckpointState, CheckpointStore, Epoch, improves, no_progress_warning
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
-from larvatus.tasks.trainer.selection import Epoch, improves, no_progress_warning
 from larvatus.tasks.trainer.trainer import Trainer, epoch_order, evaluation_steps
 from larvatus.tasks.validation import Scores
 from larvatus.training.engine.checkpoint import Checkpoint, Provenance, read_snapshot

@@ -22,7 +22,7 @@ from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.bundle.onnx_file import write_onnx
 from larvatus.models.nn.device import on_device
-from larvatus.tasks.examples import read_examples
+from larvatus.tasks.examples import read_examples, split_validation
 from larvatus.tasks.inputs import InputPlace
 from larvatus.tasks.multitask.arguments import MultiTaskOptions
 from larvatus.tasks.multitask.data import TaskBatches, TaskDatasets
@@ -30,7 +30,6 @@ from larvatus.tasks.registry import get_task, with_task
 from larvatus.tasks.scoring import loss_of
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.finetune import FineTuneResult, finetune
-from larvatus.tasks.trainer.split import split_validation
 from larvatus.tasks.trainer.step_parts import step_parts
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from larvatus.tasks.trainer.trainer import Trainer

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from larvatus.core.drawing.elements import Element, as_html, as_json
-from larvatus.core.drawing.strip import arc_levels
+from larvatus.core.drawing import Element, arc_levels, as_html, as_json
 from larvatus.core.errors import UsageError
-from larvatus.interfaces.cli.picture_page import write_page
+from larvatus.interfaces.cli.prediction_files import write_page
 from larvatus.tasks.coref.picture import draw_clusters
 from larvatus.tasks.coref.results import DocumentWord, Mention, MentionCluster, ResolvedDocument
 from larvatus.tasks.multitask.results import TaskPredictions

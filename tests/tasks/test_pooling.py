@@ -16,7 +16,7 @@ import torch
 import larvatus as lv
 from larvatus.core.errors import ArtefactError
 from larvatus.models.bundle.directory import load_bundle
-from larvatus.models.bundle.sentence_pooling import read_pooling
+from larvatus.models.bundle.sentence_modules import read_pooling
 from larvatus.models.heads import ClassificationConfig
 from larvatus.tasks.classify.options import pooling_of
 from larvatus.tasks.classify.task import ClassifyTask

@@ -21,10 +21,10 @@ from larvatus.core.rng import stream
 from larvatus.core.targets import RelevanceTargets
 from larvatus.data.labelled.records import Dataset, Place
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.heads.reranking import RerankingConfig
+from larvatus.models.heads.sequence_score import RerankingConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives.ranking import ListNet, MeanSquared
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.rerank.encode import EncodedRelevance, encode_relevance, pair_scores
 from larvatus.tasks.rerank.evaluation import RelevanceValidation, evaluate_relevance

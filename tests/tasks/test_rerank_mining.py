@@ -16,7 +16,7 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.records import Dataset, Place
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.embedding import EmbeddingConfig
-from larvatus.tasks.rerank import mining
+from larvatus.tasks.rerank import task as mining
 from larvatus.tasks.rerank.reader import RelevanceExample
 from larvatus.tasks.rerank.task import RerankOptions
 from larvatus.tasks.scoring import ScoringOptions

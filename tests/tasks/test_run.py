@@ -17,9 +17,8 @@ import torch
 from safetensors.torch import load_file
 
 from larvatus.tasks.trainer import progress as finetuning
-from larvatus.tasks.trainer.checkpoint import SeedRun
+from larvatus.tasks.trainer.checkpoint import Epoch, SeedRun
 from larvatus.tasks.trainer.finetune import _is_better
-from larvatus.tasks.trainer.selection import Epoch
 from larvatus.tasks.validation import Scores
 from tests import made_up as made
 from tests import warm

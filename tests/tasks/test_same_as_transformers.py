@@ -21,7 +21,7 @@ from torch.testing import assert_close
 from larvatus.core.rng import stream
 from larvatus.core.targets import WordTags
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import ByteBPEConfig, train_vocabulary
+from larvatus.data.text.vocabularies import ByteBPEConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.encoding.sequences import Sequences, text_sequences, word_sequences

@@ -15,7 +15,7 @@ from larvatus.core.errors import UsageError
 from larvatus.core.targets import ClassTargets, WordTags
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import train_vocabulary
+from larvatus.data.text.vocabularies import train_vocabulary
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.encoding.sequences import Sequences, TextOrPair, text_sequences, word_sequences
 from larvatus.tasks.tag.tag import TaggedWords, words_read

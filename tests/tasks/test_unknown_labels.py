@@ -17,14 +17,14 @@ from larvatus.core.errors import DataError
 from larvatus.data.labelled.records import Dataset, Place, TextExample
 from larvatus.data.labelled.span_records import SpannedWords, SpanRelation
 from larvatus.data.text.tag_schemes import EntitySpan
-from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.intervals import Interval
 from larvatus.models.heads import ClassificationConfig, SpansConfig, TaggingConfig
 from larvatus.models.heads.spans import RelationsConfig
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.tasks.classify.classify import labelled_texts
 from larvatus.tasks.classify.evaluation import evaluate_texts
 from larvatus.tasks.classify.task import TextValidation
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.scoring import ScoringOptions

@@ -16,19 +16,17 @@ import larvatus as lv
 from larvatus.core.errors import UsageError
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import attach_head
-from larvatus.models.heads.embedding import EmbeddingConfig
+from larvatus.models.heads.embedding import EmbeddingConfig, LateInteractionConfig
 from larvatus.models.heads.head import HeadConfig
-from larvatus.models.heads.late_interaction import LateInteractionConfig
 from larvatus.models.heads.sparse import SparseConfig
-from larvatus.models.objectives.sentence.losses import CoSENT, MultipleNegatives, Triplet
-from larvatus.models.objectives.sentence.splade import Splade
+from larvatus.models.objectives.late_interaction import Splade
+from larvatus.models.objectives.sentence_losses import CoSENT, MultipleNegatives, Triplet
 from larvatus.tasks.embed.compared import SparseTexts, TokenTexts, compared_texts, reading_of
 from larvatus.tasks.embed.encode import embedder_of, encode_sentences
 from larvatus.tasks.embed.examples import SentenceExample
-from larvatus.tasks.embed.options import SentenceOptions
-from larvatus.tasks.embed.teacher import load_teacher
-from larvatus.tasks.embed.vector_kinds import text_head, with_sparse_start
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.embed.mining import load_teacher
+from larvatus.tasks.embed.options import SentenceOptions, text_head, with_sparse_start
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.trainer import Trainer

@@ -20,7 +20,7 @@ from larvatus.data.labelled.tagged import read_tagged
 from larvatus.data.labelled.texts import read_unlabelled
 from larvatus.data.text.words import segment_words
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.encoding.words import Spacing, align_examples
 from larvatus.tasks.predict import TaskPredictor
 from larvatus.tasks.results import Tagged

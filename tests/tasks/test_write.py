@@ -17,7 +17,7 @@ import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Place
-from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
+from larvatus.data.text.vocabularies import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.heads.classification import ClassificationConfig
@@ -26,7 +26,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.models.objectives import CausalLMConfig, DenoisingConfig
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.trainer.trainable import TrainableConfig, trainable
 from larvatus.tasks.write.encode import encode_pairs

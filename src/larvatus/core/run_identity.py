@@ -1,16 +1,21 @@
-"""Is this the same run? What decides a result is stored with the run, and compared field by field before it resumes.
+"""Is this the same run? The version and what else decides a result.
+
+Is this the same run? What decides a result is stored with the run, and compared field by field before it resumes.
 
     identity = RunIdentity({"recipe": recipe_table(recipe), "seed": 1, "corpus": corpus.fingerprint})
     identity.check(stored, lambda changes: ArtefactError(f"{out} holds another run: {changes}; choose another --out"))
 
 An identity is plain data (what JSON can hold). What changes only how a result is computed (device, workers) is not
 part of it.
+
+The version, read from the installed package.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from larvatus.core.errors import LarvatusError
@@ -74,3 +79,6 @@ def changed_fields(before: Any, now: Any, field: str = "") -> list[FieldChange]:
         return [FieldChange(field, before, now)]
     prefix = f"{field}." if field else ""
     return [changed for name, old, new in pairs for changed in changed_fields(old, new, f"{prefix}{name}")]
+
+
+VERSION = version("larvatus")

@@ -5,7 +5,7 @@
     print(evaluate_retrieval(index, collection, hybrid=True))
 
 A document scores as its best passage does. Every metric is a mean over the queries that have a relevant document, with
-a bootstrap interval over queries (`metrics/bootstrap.py`); `metrics/ranking.py` defines them as `trec_eval` does.
+a bootstrap interval over queries (`metrics/intervals.py`); `metrics/ranking.py` defines them as `trec_eval` does.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from typing import Any
 import numpy as np
 
 from larvatus.core.errors import DataError
-from larvatus.core.tables import Table
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Table, Tabular
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection
 from larvatus.data.text.documents import ReadOptions
 from larvatus.inference.model import Model
 from larvatus.inference.search.build import BuildRun, IndexBuildOptions, IndexContents, build_passage_index
 from larvatus.inference.search.passage_index import Index
-from larvatus.inference.search.passages import PassageSettings
 from larvatus.inference.search.results import SearchResults
-from larvatus.metrics.bootstrap import Interval, bootstrap
-from larvatus.metrics.clusters import mean_of_sums, mean_rows
+from larvatus.inference.search.sources import PassageSettings
+from larvatus.metrics.intervals import Interval, bootstrap, mean_of_sums, mean_rows
 from larvatus.metrics.ranking import average_precision, ndcg, recall_at, reciprocal_rank
 
 ID = "id"

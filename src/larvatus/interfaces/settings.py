@@ -17,9 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.core.errors import UsageError, did_you_mean, warn_of_older_name
-from larvatus.core.flags import Assignments, Flag, PathName
 from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Assignments, Flag, PathName, Settings
 from larvatus.data.bulk.executor import BulkSettings
 from larvatus.data.corpus.remote import is_address, mirror_corpus
 from larvatus.data.text.documents import ReadOptions

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from larvatus.core.arrays import Bools
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 
 Z = 1.959963984540054
 """Quantile of the normal distribution for 95%."""

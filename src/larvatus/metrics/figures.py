@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.intervals import Interval
 
 CONDITIONS = ("task", "length", "language", "category", "group")
 """Conditions that precede the metric in a label. Figures that differ in one of them are different figures."""

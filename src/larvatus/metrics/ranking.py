@@ -1,4 +1,8 @@
-"""Metrics of a ranked list (nDCG, reciprocal rank, recall, average precision), and of scores against yes or no.
+"""Metrics of ranked lists, of scores that separate yes from no, and correlations of values and ranks.
+
+Metrics of ranked lists, and of scores that separate yes from no.
+
+Metrics of a ranked list (nDCG, reciprocal rank, recall, average precision), and of scores against yes or no.
 
     DCG@k = Σ_{i ≤ k} rel_i / log2(i + 1)        nDCG@k = DCG@k / DCG@k of the best order
 
@@ -11,17 +15,39 @@ texts may be missing from the results, state how many there are: `relevant`, or 
 (0.6433, 0.5, 0.5, 0.5)
 >>> by_score([3, 1, 2], [0.1, 0.9, 0.5])                # grades in the order of their scores
 array([1., 2., 3.])
+
+How well a score separates two sets: the ROC curve, its area, and true positives at few false ones.
+
+    >>> members, others = np.array([3.0, 2.0, 2.0]), np.array([1.0, 2.0, 0.0])
+    >>> round(area(members, others), 4)                       # (3 + 2 + 2 of 3 each, a tie counts half) / 9
+    0.8889
+
+The area is the probability that a member has a higher score than another (Hanley & McNeil 1982): 0.5 at chance. An
+average hides what matters for privacy, whether *some* members are identified with certainty, so the share of members
+above a threshold that hardly any other passes is reported too (Carlini et al. 2022, *Membership inference attacks from
+first principles*).
+
+Correlations: Pearson's r of values, Spearman's ρ of ranks (ties share their mean rank).
+
+>>> round(spearman([1, 2, 3, 4], [1, 4, 9, 16]), 6)
+1.0
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from larvatus.core.arrays import Bools, Doubles, Ints
 from larvatus.core.errors import DataError
+from larvatus.core.rng import stream
+from larvatus.metrics.accuracy import clopper_pearson
+from larvatus.metrics.intervals import Interval, percentile_interval
 
 DEPTH = 10
 """Results that nDCG and MRR look at by default, as in MS MARCO and BEIR."""
@@ -157,3 +183,140 @@ def _above(scores: npt.ArrayLike, matches: npt.ArrayLike) -> tuple[Ints, Ints, i
     right: Ints = np.cumsum(truth[order].astype(np.int64))[last]
     answered: Ints = last.astype(np.int64) + 1
     return right, answered, int(truth.sum())
+
+
+RATES = (0.01, 0.001)
+"""False positives at which true ones are counted."""
+
+
+@dataclass(frozen=True)
+class TruePositivesAtRate:
+    """Members above the threshold that at most a share `rate` of the others passes."""
+
+    rate: float
+    threshold: float | None
+    """None if there are too few others for so small a rate: 1,000 for 0.1%."""
+    caught: int = 0
+    total: int = 0
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    """95% interval, exact, at this threshold."""
+    false_high: float | None = None
+    """Upper end of the 95% interval of the false positives that pass the threshold."""
+
+
+@dataclass(frozen=True)
+class RocCurve:
+    """A score on members and others."""
+
+    area: Interval
+    caught: tuple[TruePositivesAtRate, ...]
+    points: tuple[tuple[float, float], ...]
+    """(false positives, true positives), some of them, from (0, 0) to (1, 1)."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether the interval of the area is above 0.5. One below shows nothing: a rule that was fitted on other folds
+        of the same texts falls below 0.5 if there is nothing to learn."""
+        return self.area.low > 0.5
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "auc": self.area.value,
+            "low": self.area.low,
+            "high": self.area.high,
+            "at": [vars(each) for each in self.caught],
+            "roc": [list(point) for point in self.points],
+        }
+
+
+def curve(members: Doubles, others: Doubles, *, samples: int = 1000, seed: int = 0) -> RocCurve:
+    """Members and others are resampled separately; a percentile interval of the area."""
+    if not len(members) or not len(others):
+        raise DataError("a ROC curve needs members and others; there are none of one kind")
+    interval = percentile_interval(area(members, others), _resampled_areas(members, others, samples, seed), 0.95)
+    return RocCurve(interval, tuple(caught(members, others, rate) for rate in RATES), points(members, others))
+
+
+def _resampled_areas(members: Doubles, others: Doubles, samples: int, seed: int) -> Doubles:
+    """The scores are sorted once, for all samples."""
+    values, places = np.unique(np.concatenate([members, others]), return_inverse=True)
+    of_members, of_others = places[: len(members)], places[len(members) :]
+    areas, random = np.empty(samples), stream(seed, "roc bootstrap")
+    for sample in range(samples):
+        drawn = of_members[random.integers(0, len(members), len(members))]
+        counts = np.bincount(of_others[random.integers(0, len(others), len(others))], minlength=len(values))
+        below = counts.cumsum() - counts / 2  # ties count half
+        areas[sample] = below[drawn].mean() / len(others)
+    return areas
+
+
+def area(members: Doubles, others: Doubles) -> float:
+    """P(member above other) + P(tie) / 2, by ranks."""
+    ordered = np.sort(others)
+    below = np.searchsorted(ordered, members, side="left")
+    tied = np.searchsorted(ordered, members, side="right") - below
+    return float((below + tied / 2).mean() / len(others))
+
+
+def caught(members: Doubles, others: Doubles, rate: float) -> TruePositivesAtRate:
+    """A score passes if it is above the threshold, not equal to it."""
+    allowed = int(rate * len(others) + 1e-9)
+    if not allowed:
+        return TruePositivesAtRate(rate, None)
+    threshold = float(np.sort(others)[::-1][allowed])
+    count, total, passed = int((members > threshold).sum()), len(members), int((others > threshold).sum())
+    low, high = clopper_pearson(count, total)
+    return TruePositivesAtRate(
+        rate, threshold, count, total, count / total, low, high, clopper_pearson(passed, len(others))[1]
+    )
+
+
+def points(members: Doubles, others: Doubles, count: int = 200) -> tuple[tuple[float, float], ...]:
+    """The curve at `count` thresholds at most, evenly among those where it has a corner."""
+    thresholds = np.unique(np.concatenate([members, others]))[::-1]
+    chosen = thresholds[np.unique(np.linspace(0, len(thresholds) - 1, count).astype(np.int64))]
+    true = 1 - np.searchsorted(np.sort(members), chosen, side="left") / len(members)
+    false = 1 - np.searchsorted(np.sort(others), chosen, side="left") / len(others)
+    return ((0.0, 0.0), *zip(false.tolist(), true.tolist(), strict=True))
+
+
+def pearson(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
+    """NaN if one side never varies."""
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if x.shape != y.shape or x.ndim != 1 or len(x) < 2:
+        raise DataError(f"a correlation needs two lists of the same length, 2 or more, not {x.shape} and {y.shape}")
+    if (x == x[0]).all() or (y == y[0]).all():
+        return math.nan
+    x, y = x - x.mean(), y - y.mean()
+    x, y = x / np.linalg.norm(x), y / np.linalg.norm(y)
+    return float(np.clip(x @ y, -1.0, 1.0))
+
+
+def spearman(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
+    return pearson(ranks(a), ranks(b))
+
+
+def spearman_interval(value: float, pairs: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """The 95% interval of ρ over `pairs` pairs (Bonett & Wright 2000): Fisher's z with variance (1 + ρ²/2) / (n − 3).
+
+    >>> [round(end, 3) for end in spearman_interval(0.7, 2_003)]
+    [0.674, 0.724]
+    """
+    if not math.isfinite(value) or pairs < 4 or abs(value) == 1:
+        return math.nan, math.nan
+    half = z * math.sqrt((1 + value * value / 2) / (pairs - 3))
+    return math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half)
+
+
+def ranks(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """1 for the smallest; equal values share the mean of their ranks.
+
+    >>> ranks([10, 30, 10, 20]).tolist()
+    [1.5, 4.0, 1.5, 3.0]
+    """
+    _, inverse, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    means: npt.NDArray[np.float64] = (last - (counts - 1) / 2)[inverse.reshape(-1)]
+    return means

@@ -28,9 +28,8 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.sentence_modules import module_files
 from larvatus.models.bundle.static_directory import static_folder
 from larvatus.models.bundle.weights import find_weights
-from larvatus.models.heads.embedding import Embedding
+from larvatus.models.heads.embedding import Embedding, TokenHead
 from larvatus.models.heads.head import VectorKind
-from larvatus.models.heads.text_head import TokenHead
 from larvatus.models.network import Network
 from larvatus.models.nn.encoder import Encoder
 

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import DataError, RecipeError
+from larvatus.models.heads import AnyHeadConfig
 from larvatus.models.heads.head import Head, Trunk
-from larvatus.models.heads.registry import AnyHeadConfig
 from larvatus.models.nn.attention.attention import Attention
 from larvatus.models.nn.attention.cross_attention import CrossAttention
 from larvatus.models.nn.attention.relative_attention import RelativeAttention

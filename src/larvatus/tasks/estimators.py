@@ -32,7 +32,7 @@ from larvatus.data.labelled.records import Dataset, Kind, Place, TaggedExample, 
 from larvatus.metrics.entities import tag_f1
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.classify.options import ClassifyOptions
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.predict import Input, InputPlace, PredictOptions, TaskPredictor
 from larvatus.tasks.results import Classified, Tagged
 from larvatus.tasks.scoring import score_sequences

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, CountOrNone, Size, SizeOrNone
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Place, TaggedExample, TextExample
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.generation.settings import Beams
+from larvatus.models.generation.generate import Beams
 from larvatus.tasks.classify.classify import Merge
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 
 Input = str | tuple[str, str] | tuple[str, Sequence[str]] | Sequence[str]
 """A text; a pair of texts, for a classifier, or a question and its passage; a context with its endings; the words of a

@@ -21,8 +21,7 @@ import torch
 
 from larvatus.core.errors import UsageError
 from larvatus.data.bulk.executor import Executor
-from larvatus.data.bulk.parts import BlockLines, LineJob
-from larvatus.data.bulk.skipped import compute_good_rows, skips_bad_rows
+from larvatus.data.bulk.parts import BlockLines, LineJob, compute_good_rows, skips_bad_rows
 from larvatus.data.labelled.records import LabelledExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.loaded import LoadedModel

@@ -3,7 +3,7 @@
     TASKS["tag"].read("train.conll")
     task_of(bundle).evaluate(bundle, data, EvaluationOptions())
 
-Adding a task is a folder with a `task.py`, its line here, and that of its head in `models/heads/registry.py`
+Adding a task is a folder with a `task.py`, its line here, and that of its head in `models/heads/__init__.py`
 (see docs/extending.md).
 """
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from larvatus.core import notebook
-from larvatus.core.tabular import Tabular, flatten
+from larvatus.core.tables import Tabular, flatten
 from larvatus.tasks.encoding.sequences import Sequences
 
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from larvatus.core.drawing.elements import Element
+from larvatus.core.drawing import Element
 from larvatus.core.errors import UsageError
 from larvatus.data.labelled.file_options import FileOptions, Paths, as_file_options
 from larvatus.data.labelled.problems import Problems

@@ -3,7 +3,7 @@
     held.scores(model, scoring).main
     held.calibration(model, scoring).temperature
 
-Each task has examples of its own to be scored on (such as `tasks/choose/evaluation.py`), and metrics of its own.
+Each task has examples of its own to be scored on (such as `tasks/choose/encode.py`), and metrics of its own.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from larvatus.data.corpus.format import CorpusCounts
 from larvatus.data.corpus.sources import cut_text, units
 from larvatus.data.corpus.store import Corpus
 from larvatus.data.text.readers import Document, ReadOptions
-from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import ByteBPEConfig, train_vocabulary
+from larvatus.data.text.vocabularies import ByteBPEConfig, train_vocabulary
+from larvatus.data.text.words import split_sentences
 from tests import warm
 from tests.data.corpus.made_up import SMALL, made_up_text
 

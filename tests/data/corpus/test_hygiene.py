@@ -21,8 +21,8 @@ from larvatus.data.bulk.executor import LocalExecutor
 from larvatus.data.corpus.build import BuildOptions, build_corpus
 from larvatus.data.corpus.canaries import draw_canaries, read_canaries
 from larvatus.data.corpus.hygiene import first_pass
-from larvatus.data.corpus.hygiene.duplicates import MinHashScheme, exact_repeats, near_repeats
 from larvatus.data.corpus.hygiene.filtering import Hygiene
+from larvatus.data.corpus.hygiene.overlap import MinHashScheme, exact_repeats, near_repeats
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
 from larvatus.data.corpus.hygiene.shingles import CHANCE, WORDS, ShingleCharacters, Sketch, hashed_words, n_grams
 from larvatus.data.corpus.store import Corpus

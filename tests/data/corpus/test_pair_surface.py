@@ -21,8 +21,8 @@ from larvatus.core.pretraining_targets import OrderLabels, PairLabels
 from larvatus.data.corpus.block import TextBlock
 from larvatus.data.corpus.packing import PackingConfig, SentenceOrderPackingConfig, SentencePairsConfig, pack
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.sentences import split_sentences
 from larvatus.data.text.template import Template
+from larvatus.data.text.words import split_sentences
 
 MARGIN = 0.02
 SEEDS = {64: 1, 128: 2, 512: 5}  # packed so often: there are few long pairs in a megabyte

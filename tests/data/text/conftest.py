@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.vocabularies import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from larvatus.data.text.vocabularies.characters import CharactersConfig
-from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 
 SENTENCES = [
     "Mt. Sanitas is in Sunshine Canyon, and the canyon isn't far (they say).",

@@ -15,7 +15,7 @@ from larvatus.core.errors import DataError
 from larvatus.data.text.boundaries import byte_alphabet
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from tests.data.text.conftest import EVERY, SENTENCES
 from tests.data.text.hostile import PIECES, ordinary_text
 

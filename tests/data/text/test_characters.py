@@ -9,8 +9,8 @@ from transformers import AutoTokenizer
 
 from larvatus.core.batch import TokenBatch
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.vocabularies import train_vocabulary
 from larvatus.data.text.vocabularies.characters import INSIDE, UNKNOWN, WORDS, CharactersConfig, Lexicon, word_starts
-from larvatus.data.text.vocabulary import train_vocabulary
 
 TEXTS = ["The cat saw the dog . The naïve dog ran , and ran .", "A 山 of dogs !", "the the the cat"]
 VOCABULARY = train_vocabulary(TEXTS, CharactersConfig(size=10_000, min_count=2))

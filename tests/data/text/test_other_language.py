@@ -9,7 +9,7 @@ import pytest
 from larvatus.core.errors import OtherLanguageWarning
 from larvatus.data.text.other_language import looks_foreign, warn_of_other_language
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 
 PROSE = (
     "The old house by the river was large and quiet, and nobody in the town had been there for many years. "

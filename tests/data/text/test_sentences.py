@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.data.text.sentences import sentence_spans, split_sentences
+from larvatus.data.text.words import sentence_spans, split_sentences
 from tests.data.text.conftest import SENTENCES
 from tests.data.text.hostile import hostile_unicode
 from tests.patience import assert_linear

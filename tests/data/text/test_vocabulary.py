@@ -15,16 +15,16 @@ import pytest
 from transformers import AutoTokenizer, BertTokenizer
 
 from larvatus.core.errors import DataError
-from larvatus.data.text import counting
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import kind as counting
 from tests.data.text.conftest import CONFIGS, SENTENCES, TEXTS
 from tests.data.text.hostile import PIECES
 
 TRAIN = """
 import hashlib, sys
-from larvatus.data.text.vocabulary import *
+from larvatus.data.text.vocabularies import *
 texts = sys.stdin.read().split("\\x1e")
 for config in (WordPieceConfig(size=2000), ByteBPEConfig(size=2000), BPEConfig(size=2000), UnigramConfig(size=2000)):
     tokenizer = train_vocabulary(texts, config)

@@ -23,8 +23,7 @@ from larvatus.evaluation.audit.bias.pairs import read_crows
 from larvatus.evaluation.audit.bias.reader import unmasked_scores
 from larvatus.evaluation.audit.bias.report import Resampling, number, percent
 from larvatus.evaluation.audit.bias.stereoset import read_stereoset
-from larvatus.evaluation.audit.bias.swap_words import DEFAULT_SWAPS, Swapper, read_swaps
-from larvatus.evaluation.audit.bias.swaps import audit_swaps
+from larvatus.evaluation.audit.bias.swaps import DEFAULT_SWAPS, Swapper, audit_swaps, read_swaps
 from larvatus.evaluation.audit.bias.templates import read_templates
 from larvatus.evaluation.audit.bias.winobias import read_winobias
 from larvatus.inference.cloze.slots import Slot, slot_scores

@@ -24,8 +24,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.leaks.extraction import count_verbatim_tokens
 from larvatus.evaluation.audit.toxicity.generated import NUCLEUS
 from larvatus.interfaces.cli.main import run
-from larvatus.models.generation.generator import require_generator
-from larvatus.models.generation.prompts import InfillPrompts
+from larvatus.models.generation.generator import InfillPrompts, require_generator
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device

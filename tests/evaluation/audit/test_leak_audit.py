@@ -22,15 +22,21 @@ from larvatus.data.corpus.canaries import draw_canaries, write_canaries
 from larvatus.data.text.documents import Document
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.evaluation.audit.leaks.exposure import UNKNOWN, ExposureOptions, exposures, log2_tail
 from larvatus.evaluation.audit.leaks.membership import blind_baselines, membership
 from larvatus.evaluation.audit.leaks.restoration import restoration
-from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, first_words, hidden_words, text_losses
-from larvatus.evaluation.audit.sampled_texts import sample_texts
+from larvatus.evaluation.audit.masked_loss import (
+    HiddenSpan,
+    MaskedLossOptions,
+    first_words,
+    hidden_words,
+    read_spans,
+    sample_texts,
+    text_losses,
+)
 from larvatus.interfaces.cli.main import run
 from larvatus.metrics.accuracy import clopper_pearson
-from larvatus.metrics.roc import caught, curve
+from larvatus.metrics.ranking import caught, curve
 from larvatus.models.masked_prediction import find_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig

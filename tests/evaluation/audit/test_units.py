@@ -15,8 +15,7 @@ from larvatus.evaluation.audit.bias.report import Resampling
 from larvatus.evaluation.audit.bias.stereoset import StereoExample, by_category
 from larvatus.evaluation.audit.bias.winobias import read_winobias, score_winobias
 from larvatus.evaluation.audit.intervals import resampled
-from larvatus.metrics.bootstrap import bootstrap
-from larvatus.metrics.clusters import mean_of_sums, mean_rows
+from larvatus.metrics.intervals import bootstrap, mean_of_sums, mean_rows
 
 JOBS = {"he": ["river", "bank", "homework"], "she": ["run", "deep", "turn"]}
 WORDS = {

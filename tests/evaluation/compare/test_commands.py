@@ -5,7 +5,7 @@ import json
 import pytest
 
 from larvatus.core.errors import RecipeError, UsageError
-from larvatus.evaluation.compare.candidates import ablation_names, read_ablation
+from larvatus.evaluation.compare.runs import ablation_names, read_ablation
 from larvatus.interfaces.cli.commands import compare
 from larvatus.models.recipes import recipe_table
 from tests.evaluation.conftest import BERT, SMALL

@@ -12,10 +12,10 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from larvatus.core.errors import ArtefactError, Preempted
-from larvatus.evaluation.compare.candidates import read_candidates
 from larvatus.evaluation.compare.compare import Comparison, as_dict, compare
 from larvatus.evaluation.compare.plot import draw
 from larvatus.evaluation.compare.results import as_table
+from larvatus.evaluation.compare.runs import read_candidates
 from larvatus.models.recipes import read_recipe, steps_of_phases
 from larvatus.training.engine.reporter import Reporter, rich_table
 from larvatus.training.engine.settings import Budget

@@ -14,13 +14,13 @@ from rich.console import Console
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, Preempted, UsageError
 from larvatus.evaluation.compare import downstream as tuning
-from larvatus.evaluation.compare.candidates import Candidate, read_candidates
 from larvatus.evaluation.compare.compare import Comparison, as_dict, compare, share_of_budget
 from larvatus.evaluation.compare.downstream import Downstream
 from larvatus.evaluation.compare.fine_tuned import FineTuneScore, SeedMean, SetFacts, fine_tuned_rows
 from larvatus.evaluation.compare.labelled_sets import labelled_set, parse_sets, set_name
 from larvatus.evaluation.compare.plot import draw
 from larvatus.evaluation.compare.results import ComparisonResults, as_table, fine_tuned_table
+from larvatus.evaluation.compare.runs import Candidate, read_candidates
 from larvatus.interfaces.cli.main import run
 from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.training.engine.reporter import Reporter, rich_table

@@ -9,9 +9,9 @@ import pytest
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.data.corpus import Corpus
 from larvatus.data.text.languages import LanguagePath, first_languages
-from larvatus.evaluation.compare.candidates import read_ablation
 from larvatus.evaluation.compare.compare import Candidate, Comparison, compare
 from larvatus.evaluation.compare.results import ComparisonResults, as_table
+from larvatus.evaluation.compare.runs import read_ablation
 from larvatus.models.recipes import read_recipe, recipe_table
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.evaluation.compare import minimal_pairs
 from larvatus.evaluation.compare.minimal_pairs import MinimalPair, PairRun, read_pairs
-from larvatus.inference.cloze.pseudo_likelihood import score_texts
+from larvatus.inference.cloze.likelihood import score_texts
 from larvatus.inference.model import load
 from larvatus.interfaces.cli.main import app
 

@@ -13,7 +13,7 @@ from larvatus.evaluation.compare.fine_tuned import SeedMean
 from larvatus.evaluation.compare.plot import COLOURS, draw, spread_heights
 from larvatus.evaluation.compare.results import ComparedObjective, ComparisonResults, LossPoint, RunResult
 from larvatus.evaluation.compare.word_nll import WordNLL
-from larvatus.metrics.student_t import mean_interval
+from larvatus.metrics.intervals import mean_interval
 
 
 def run(label, seed, loss, *, tokenizer="one", objective="masked-lm"):

@@ -14,7 +14,7 @@ import pytest
 import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.languages import language_of
-from larvatus.evaluation.compare.transfer import files_by_language, source_language
+from larvatus.evaluation.compare.languages import files_by_language, source_language
 from larvatus.models.heads import ClassificationConfig
 from tests.tasks.conftest import draw, sentences, texts
 from tests.tasks.conftest import tagger as tagger  # the fixtures

@@ -13,8 +13,16 @@ from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.readers import Document
 from larvatus.data.text.special_tokens import wrap_batch
 from larvatus.data.text.words import segment_words
-from larvatus.evaluation.compare.passages import LONGEST, SHORTEST, MaskedPassages, mask_words
-from larvatus.evaluation.compare.word_nll import UNICODE, length_cost, measure_word_nll, tokenise_passage
+from larvatus.evaluation.compare.word_nll import (
+    LONGEST,
+    SHORTEST,
+    UNICODE,
+    MaskedPassages,
+    length_cost,
+    mask_words,
+    measure_word_nll,
+    tokenise_passage,
+)
 from larvatus.models.objectives import NextSentenceConfig
 from tests.data.text.conftest import CONFIGS
 from tests.data.text.hostile import hostile_unicode, ordinary_text

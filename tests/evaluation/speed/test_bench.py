@@ -20,12 +20,17 @@ from typer.testing import CliRunner
 from larvatus.core.errors import UsageError
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.evaluation.speed.measure import silence_peers, why_no_training_peer
-from larvatus.evaluation.speed.model import BenchmarkModel, model_of_recipe
 from larvatus.evaluation.speed.plot import draw, draw_growth
 from larvatus.evaluation.speed.results import Benchmark, lines, tables
 from larvatus.evaluation.speed.scaling import ScalingPoint, ScalingResult, scaling_result, table
 from larvatus.evaluation.speed.timing import peak_bytes, process_peak, time_in_turns
-from larvatus.evaluation.speed.training import LarvatusTraining, TransformersTraining, flops_of
+from larvatus.evaluation.speed.training import (
+    BenchmarkModel,
+    LarvatusTraining,
+    TransformersTraining,
+    flops_of,
+    model_of_recipe,
+)
 from larvatus.interfaces.api.benchmarking import run_bench
 from larvatus.interfaces.cli.main import app
 from larvatus.interfaces.settings import BenchSettings, MachineSettings
@@ -33,9 +38,8 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import NextSentenceConfig
 from larvatus.models.recipes import read_recipe
-from larvatus.training.engine.reporter import Reporter
+from larvatus.training.engine.reporter import Reporter, flops_per_token
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.throughput import flops_per_token
 from tests.shared import SMALL
 
 MACHINE = MachineSettings(device="cpu", workers=0)

@@ -22,9 +22,9 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.cloze import masked_copies as copies_module
+from larvatus.inference.cloze.likelihood import score_texts
 from larvatus.inference.cloze.masked_copies import masked_copies
-from larvatus.inference.cloze.pseudo_likelihood import score_texts
-from larvatus.inference.cloze.scores import ScoreTotals
+from larvatus.inference.cloze.results import ScoreTotals
 from larvatus.inference.model import load
 from larvatus.models.masked_prediction import find_predictor, log_sum_exp_
 from larvatus.models.network import Network

@@ -24,7 +24,7 @@ from larvatus.inference.interpret.isotropy import (
 from larvatus.inference.model import load
 from larvatus.inference.vectors.passages import PassageOptions, passages, sample
 from larvatus.inference.vectors.standardise_fit import FitOptions, counted, every_layer, fit_standardiser
-from larvatus.metrics.correlation import spearman
+from larvatus.metrics.ranking import spearman
 
 SENTENCES = [
     "the river was deep .",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from larvatus.inference.maps import project as projecting
-from larvatus.inference.maps.project import principal_components
+from larvatus.inference.maps import clusters as projecting
+from larvatus.inference.maps.clusters import principal_components
 from larvatus.inference.model import load
 
 LINES = [

@@ -18,12 +18,19 @@ from sklearn.decomposition import PCA
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.documents import Document
 from larvatus.data.text.words import segment_words
-from larvatus.inference.maps import project as projecting
+from larvatus.inference.maps import clusters as projecting
 from larvatus.inference.maps import word_map as mapping
-from larvatus.inference.maps.clusters import by_size, cluster, context_words, log_odds, typical_words
+from larvatus.inference.maps.clusters import (
+    by_size,
+    cluster,
+    context_words,
+    log_odds,
+    principal_components,
+    project,
+    typical_words,
+)
 from larvatus.inference.maps.instances import FindOptions, allot, find_instances
 from larvatus.inference.maps.picture import map_page
-from larvatus.inference.maps.project import principal_components, project
 from larvatus.inference.maps.word_map import MapOptions, instance_vectors, map_instances
 from larvatus.inference.web_page import as_data
 from tests.data.text.hostile import hostile_unicode

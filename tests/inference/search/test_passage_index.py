@@ -15,9 +15,9 @@ from numpy.testing import assert_allclose
 import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.inference.search import text_vectors
-from larvatus.inference.search.exact import first_of_largest, nearest_vectors
 from larvatus.inference.search.generation import Generation
-from larvatus.inference.search.quantised import StoredVectors
+from larvatus.inference.search.nearest import first_of_largest, nearest_vectors
+from larvatus.inference.search.storage import StoredVectors
 from larvatus.interfaces.cli.main import run
 
 SENTENCES = ["The bank of the river was deep.", "Please turn your homework in.", "A wide river, a deep river!"]
@@ -201,7 +201,7 @@ def test_blocks_and_filters_do_not_change_what_is_found(monkeypatch):
         inside = np.arange(300) if allowed is None else np.flatnonzero(allowed)
         exact = x[inside].astype(np.float64) @ queries.T.astype(np.float64)
         for numbers in (8 * 7, 8 * 300):
-            monkeypatch.setattr("larvatus.inference.search.quantised.NUMBERS", numbers)
+            monkeypatch.setattr("larvatus.inference.search.storage.NUMBERS", numbers)
             for place, found in enumerate(nearest_vectors(stored, queries, top=9, candidates=9, allowed=allowed)):
                 order = np.lexsort((inside, -np.round(exact[:, place], 9)))[:9]
                 assert found.rows.tolist() == inside[order].tolist()

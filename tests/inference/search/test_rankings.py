@@ -15,12 +15,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, NumericsError, UsageError
-from larvatus.inference.search import lexical, quantised
-from larvatus.inference.search.exact import Matches, fuse, nearest_vectors
-from larvatus.inference.search.graph import VectorGraph, write_graph
+from larvatus.inference.search import lexical
+from larvatus.inference.search import storage as quantised
 from larvatus.inference.search.lexical import K1, B, LexicalIndex, words_of, write_lexical
-from larvatus.inference.search.quantised import StoredVectors, VectorFormat, half_products, sign_bits, to_int8
-from larvatus.models.heads.reranking import RerankingConfig
+from larvatus.inference.search.nearest import Matches, VectorGraph, fuse, nearest_vectors, write_graph
+from larvatus.inference.search.storage import StoredVectors, VectorFormat, half_products, sign_bits, to_int8
+from larvatus.models.heads.sequence_score import RerankingConfig
 
 TEXTS = [
     "The bank of the river was deep.",

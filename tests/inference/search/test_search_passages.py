@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.errors import UsageError
-from larvatus.inference.search.passages import PassageSettings, passage_spans
+from larvatus.inference.search.sources import PassageSettings, passage_spans
 
 WORDS = st.sampled_from(["The", "bank", "Mt.", "ran.", "Why?", "x" * 90, "山を見た。", "\n\n", "\t", "é", "Stop!", "a"])
 TEXTS = st.lists(WORDS, max_size=60).map(" ".join)

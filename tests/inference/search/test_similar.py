@@ -144,7 +144,7 @@ def test_the_nearest_in_text_index_and_file_are_those_of_a_loop(
         file = tmp_path / f"v.{suffix}"
         with pytest.raises(SystemExit):
             run(f"embed {corpus} --model {directory} --unit word --layers last2 --out {file}".split())
-        monkeypatch.setattr("larvatus.inference.search.vector_file._AT_ONCE", 17)
+        monkeypatch.setattr("larvatus.inference.search.search._AT_ONCE", 17)
         near = model.nearest(TEXTS[0], str(file), **asked)
         assert near.searched == len(expected)
         assert_allclose([hit.cosine for hit in near.hits], [one[0] for one in expected[:7]], atol=1e-4)

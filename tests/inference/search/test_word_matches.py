@@ -11,8 +11,8 @@ import torch
 
 import larvatus as lv
 from larvatus.inference.model.adapters import add_adapter
-from larvatus.inference.search.word_matches import WEAKEST, match_words
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.search.late_index import WEAKEST, match_words
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.new_heads import sentence_bundle

@@ -14,10 +14,9 @@ from larvatus.core.errors import ArtefactError, DataError
 from larvatus.inference.senses import build
 from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.inventory import SenseInventory, standardised
-from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import ReadingCounts, SenseInstance, SenseSentence
+from larvatus.inference.senses.tagged import ReadingCounts, SenseInstance, SenseSentence, read_semcor
 from larvatus.inference.senses.wordnet import WordNet
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 
 
 def built(model, wordnet, sentences, reading=None, **options):

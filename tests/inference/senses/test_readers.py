@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError
-from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import ReadingCounts, gold_of, read_keys, read_unified, surface
+from larvatus.inference.senses.tagged import ReadingCounts, gold_of, read_keys, read_semcor, read_unified, surface
 from tests.inference.senses.conftest import DATA, GOLD, SEMCOR
 
 

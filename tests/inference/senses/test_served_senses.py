@@ -11,8 +11,8 @@ import pytest
 from larvatus.core.errors import UsageError
 from larvatus.inference.model import load
 from larvatus.interfaces.api.vectors import build_senses
+from larvatus.interfaces.serve.operations import OPERATIONS
 from larvatus.interfaces.serve.operations.instances import SensesBody
-from larvatus.interfaces.serve.operations.registry import OPERATIONS
 from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings
 

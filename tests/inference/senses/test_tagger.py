@@ -10,13 +10,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.inference.senses.backoff import SenseBackoff, describe_senses
-from larvatus.inference.senses.build import build_senses
+from larvatus.inference.senses.build import SenseBackoff, build_senses, describe_senses
 from larvatus.inference.senses.evaluate import evaluate_set
-from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import ReadingCounts, SenseInstance, SenseSentence
+from larvatus.inference.senses.tagged import ReadingCounts, SenseInstance, SenseSentence, read_semcor
 from larvatus.inference.senses.tagger import SenseOptions, SenseTagger, find_instances, find_tagged
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 
 EVERY = ("synset", "hypernym", "lexname")
 

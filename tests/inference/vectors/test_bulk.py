@@ -16,7 +16,7 @@ import torch
 from numpy.testing import assert_allclose
 from safetensors import safe_open
 
-from larvatus.data.text.sentences import sentence_spans
+from larvatus.data.text.words import sentence_spans
 from larvatus.inference.model import load
 from larvatus.inference.vectors import bulk
 from tests import warm

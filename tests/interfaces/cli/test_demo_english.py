@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from larvatus.interfaces.cli.commands.demo import _f1, _marks, marked
-from larvatus.training.engine.throughput import Deadline
+from larvatus.training.engine.reporter import Deadline
 from tests import warm
 
 ROOT = Path(__file__).parents[3]

@@ -11,8 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag, field_docs
 from larvatus.core.ranges import Clip, Run, Seed, Share, Steps, check_ranges
+from larvatus.core.settings import Flag, field_docs
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from larvatus.interfaces.cli.progress import is_quiet
+from larvatus.interfaces.cli.output import is_quiet
 from tests.shared import SMALL
 
 SENTENCES = "The river ran past the bank of the town. Number {} was seen there. Nobody knew why the boat lay there.\n\n"

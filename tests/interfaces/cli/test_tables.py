@@ -16,7 +16,7 @@ import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.text.documents import Skipped
 from larvatus.data.text.readers import list_files
-from larvatus.interfaces.cli.progress import report_skipped
+from larvatus.interfaces.cli.output import report_skipped
 from larvatus.models.heads import ClassificationConfig, TaggingConfig
 
 TEXTS = ["the river was wide", "the bank of the river", "please turn in your homework , a run"]

@@ -12,7 +12,7 @@ import torch
 
 from larvatus.core.batch import TokenBatch
 from larvatus.interfaces.serve.batcher import Batcher, cancel_when
-from larvatus.interfaces.serve.errors import Cancelled, Closing
+from larvatus.interfaces.serve.responses import Cancelled, Closing
 from larvatus.interfaces.serve.served_models import batched_encoder
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.encoder import Encoder

@@ -14,6 +14,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.interfaces.serve.batcher import Batcher
+from larvatus.interfaces.serve.operations import OPERATIONS
 from larvatus.interfaces.serve.operations.operation import (
     Operation,
     RequestCost,
@@ -21,7 +22,6 @@ from larvatus.interfaces.serve.operations.operation import (
     TextsBody,
     token_lengths,
 )
-from larvatus.interfaces.serve.operations.registry import OPERATIONS
 from larvatus.interfaces.serve.requests import OperationRequest
 from larvatus.interfaces.serve.server import total_cost
 from tests.interfaces.serve.models import save_models

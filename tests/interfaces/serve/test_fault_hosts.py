@@ -16,10 +16,9 @@ from starlette.applications import Starlette
 import larvatus as lv
 from larvatus.core.errors import UsageError
 from larvatus.interfaces.serve import listening
-from larvatus.interfaces.serve.listening import listening_socket
+from larvatus.interfaces.serve.listening import listening_socket, run_until_stopped
 from larvatus.interfaces.serve.middleware.stack import Drain
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.interfaces.serve.uvicorn_server import run_until_stopped
 from larvatus.interfaces.studio.settings import StudioSettings
 from tests.interfaces.serve.running import Running, reply_of
 from tests.interfaces.serve.test_fault_server import KEYS, Started
@@ -86,7 +85,7 @@ def test_85_an_allowed_name_is_a_name(name: str) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is cut because its headers are late."""
-    monkeypatch.setattr("larvatus.interfaces.serve.uvicorn_server.StrictHttpProtocol.header_seconds", 300.0)
+    monkeypatch.setattr("larvatus.interfaces.serve.listening.StrictHttpProtocol.header_seconds", 300.0)
 
 
 @pytest.mark.usefixtures("patient")

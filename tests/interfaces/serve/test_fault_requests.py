@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import larvatus as lv
-from larvatus.interfaces.serve.operations.registry import OPERATIONS
+from larvatus.interfaces.serve.operations import OPERATIONS
 from tests.interfaces.serve.running import Running, reply_of
 from tests.patience import watchdog
 

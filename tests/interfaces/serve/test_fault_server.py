@@ -232,7 +232,7 @@ def test_60_warnings_and_faults_of_threads_are_told_without_their_words(
     import threading
     import warnings
 
-    from larvatus.interfaces.serve.errors import quiet_logs
+    from larvatus.interfaces.serve.responses import quiet_logs
 
     def fail() -> None:
         raise ValueError(SECRET)

@@ -11,7 +11,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.interfaces.serve.app import Health
-from larvatus.interfaces.serve.middleware.receiving import BodyLimitMiddleware
+from larvatus.interfaces.serve.middleware.access import BodyLimitMiddleware
 from tests.interfaces.serve.running import Running
 
 
@@ -62,7 +62,7 @@ def test_headers_without_end_cut_the_connection(server: Running) -> None:
 
 
 def test_bodies_of_all_requests_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("larvatus.interfaces.serve.middleware.receiving.HELD", 2)
+    monkeypatch.setattr("larvatus.interfaces.serve.middleware.access.HELD", 2)
     statuses: list[int] = []
 
     async def fill() -> None:

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import larvatus as lv
-from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
+from larvatus.data.text.vocabularies import UnigramConfig, train_vocabulary
 from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.network import Network

@@ -10,10 +10,9 @@ import pytest
 from starlette.testclient import TestClient
 
 import larvatus as lv
-from larvatus.interfaces.serve.app import build_app
-from larvatus.interfaces.serve.openapi import openapi
+from larvatus.interfaces.serve.app import build_app, openapi
 from larvatus.interfaces.serve.settings import ServeSettings
-from larvatus.models.heads.reranking import RerankingConfig
+from larvatus.models.heads.sequence_score import RerankingConfig
 from tests.interfaces.serve.running import Running
 
 QUERY = "where is the river"

@@ -14,11 +14,11 @@ import larvatus as lv
 from larvatus.core.errors import ArtefactError
 from larvatus.inference.model import Model
 from larvatus.interfaces.client import Client, ServerError
-from larvatus.interfaces.serve.operations.registry import OPERATIONS
+from larvatus.interfaces.serve.operations import OPERATIONS
 from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig
-from larvatus.models.heads.reranking import RerankingConfig
+from larvatus.models.heads.sequence_score import RerankingConfig
 from tests.interfaces.serve.models import save_models
 from tests.interfaces.serve.running import Running
 

@@ -15,13 +15,12 @@ from fastapi.testclient import TestClient
 
 import larvatus as lv
 from larvatus.inference.model import Model
-from larvatus.interfaces.serve.app import build_app
+from larvatus.interfaces.serve.app import build_app, openapi
 from larvatus.interfaces.serve.batcher import Batcher
-from larvatus.interfaces.serve.errors import QueueFull
-from larvatus.interfaces.serve.openapi import openapi
+from larvatus.interfaces.serve.operations import OPERATIONS
 from larvatus.interfaces.serve.operations.operation import read_body
-from larvatus.interfaces.serve.operations.registry import OPERATIONS
 from larvatus.interfaces.serve.requests import OperationRequest
+from larvatus.interfaces.serve.responses import QueueFull
 from larvatus.interfaces.serve.served_models import ServedModels, encoder_hash
 from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings

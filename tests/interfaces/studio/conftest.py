@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from larvatus.interfaces.serve.errors import NoSuchModel
+from larvatus.interfaces.serve.responses import NoSuchModel
 from larvatus.interfaces.studio.app import add_studio
 from larvatus.interfaces.studio.http import TOKEN
 from larvatus.interfaces.studio.settings import Folders

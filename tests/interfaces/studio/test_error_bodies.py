@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from larvatus.core.errors import ArtefactError
-from larvatus.interfaces.serve.errors import error_body, without_paths
+from larvatus.interfaces.serve.responses import error_body, without_paths
 from larvatus.interfaces.studio.learn import Learner
 from larvatus.interfaces.studio.learn_request import LearnJob
 from larvatus.interfaces.studio.run_metrics import NoSuchRun, read_records, run_named

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from larvatus.core.drawing.elements import as_html, as_json
+from larvatus.core.drawing import as_html, as_json
 from larvatus.tasks.registry import TASKS
 
 RECORD = {"text": "Ann ran", "frames": [], "tokens": 2, "coverage": {"tokens": 2, "read": 2, "windows": 1}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from tests.models.bundle.families import FAMILIES, HEADS, LABELS, Make
 from tests.models.bundle.theirs import PROSE, their_directory
 

@@ -21,7 +21,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.pretraining_targets import MaskedTokens, OrderLabels
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
+from larvatus.data.text.vocabularies import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for
 from larvatus.models.network import Network, ObjectiveConfig

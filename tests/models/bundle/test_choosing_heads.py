@@ -13,9 +13,9 @@ import torch
 from larvatus.data.labelled.records import Place
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
-from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
+from larvatus.models.heads.sequence_score import MultipleChoiceConfig
 from larvatus.tasks.choose.encode import encode_choices, ending_scores
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.registry import TASKS, task_of
 from larvatus.tasks.scoring import ScoringOptions
 from tests.models.bundle.families import FAMILIES, kept, kept_by_them, save

@@ -13,7 +13,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, UsageError
-from larvatus.evaluation.cards.request import DataFinder, MissingData
+from larvatus.evaluation.cards.verify import DataFinder, MissingData
 from larvatus.models.bundle.card import BEGIN, END, figures_section, render_figures, with_figures, without_marks
 from larvatus.models.bundle.claims import (
     COMMANDS,

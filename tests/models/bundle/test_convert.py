@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, UnigramConfig, train_vocabulary
+from larvatus.data.text.vocabularies import BPEConfig, ByteBPEConfig, UnigramConfig, train_vocabulary
 from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.convert import convert_bundle
 from larvatus.models.bundle.directory import load_bundle, save_bundle

@@ -21,7 +21,7 @@ from larvatus.data.corruption import MaskingConfig, NoiseConfig
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.template import read_template
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.answers.passages import encode_passages

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.special_tokens import add_delimiters
-from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
+from larvatus.data.text.vocabularies import BPEConfig, ByteBPEConfig, train_vocabulary
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for
 from larvatus.models.heads.classification import ClassificationConfig

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from larvatus.core.batch import TokenBatch
 from larvatus.core.rng import stream
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import ByteBPEConfig, train_vocabulary
+from larvatus.data.text.vocabularies import ByteBPEConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.huggingface import Architecture, layout_for
 from larvatus.models.bundle.huggingface.bert_like import BertLike

@@ -17,7 +17,7 @@ from larvatus.inference.model.ranking import rank_passages
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads.classification import ClassificationConfig
-from larvatus.models.heads.reranking import ACTIVATIONS, MARKER, OLD_MARKER, RerankingConfig
+from larvatus.models.heads.sequence_score import ACTIVATIONS, MARKER, OLD_MARKER, RerankingConfig
 from larvatus.models.objectives.ranking import ListNet
 from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.registry import task_of

@@ -19,7 +19,7 @@ import larvatus as lv
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError, LarvatusError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import WordPieceConfig, train_vocabulary
 from larvatus.inference.model.adapters import add_adapter, extract_adapter, merge_adapter
 from larvatus.interfaces.cli.main import run
 from larvatus.interfaces.serve.app import build_app
@@ -33,7 +33,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.lora import TARGETS, LoRAConfig, add_lora, extract_lora, lora_shapes, merge_lora, merged_copy
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig
-from larvatus.tasks.embed.teacher import load_teacher, teacher_vectors
+from larvatus.tasks.embed.mining import load_teacher, teacher_vectors
 from larvatus.tasks.scoring import ScoringOptions
 from tests.models.bundle.theirs import scramble
 from tests.tiny import WORDS

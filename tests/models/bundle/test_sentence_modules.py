@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 import larvatus as lv
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.convert import Precision, convert_bundle
 from larvatus.models.bundle.directory import load_bundle, save_bundle

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.special_tokens import encode_batch, sentinel_ids
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
+from larvatus.data.text.vocabularies import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device

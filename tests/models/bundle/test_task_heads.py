@@ -16,9 +16,8 @@ from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.huggingface import LAYOUTS
 from larvatus.models.bundle.huggingface.task_heads import TaskSettings
 from larvatus.models.bundle.new_heads import default_head_settings
-from larvatus.models.heads import ClassificationConfig, TaggingConfig
+from larvatus.models.heads import HEAD_TYPES, ClassificationConfig, TaggingConfig
 from larvatus.models.heads.classification import PROBLEM_TYPES
-from larvatus.models.heads.registry import HEAD_TYPES
 from tests.models.bundle.families import (
     AUTO,
     FAMILIES,

@@ -19,20 +19,20 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.targets import SentenceTargets
 from larvatus.data.labelled.records import Place
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle, save_bundle
 from larvatus.models.heads import sparse
-from larvatus.models.heads.late_interaction import LateInteractionConfig
+from larvatus.models.heads.embedding import LateInteractionConfig
 from larvatus.models.heads.sparse import SparseConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig
-from larvatus.models.objectives.sentence.losses import MultipleNegatives
-from larvatus.models.objectives.sentence.splade import Splade
+from larvatus.models.objectives.late_interaction import Splade
+from larvatus.models.objectives.sentence_losses import MultipleNegatives
 from larvatus.tasks.embed.compared import reading_of
 from larvatus.tasks.embed.encode import embedder_of, encode_sentences
 from larvatus.tasks.embed.examples import SentenceExample
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.scoring import features_of
 from tests.models.bundle.test_sentence_modules import TEXTS
 from tests.models.bundle.theirs import scramble

@@ -17,7 +17,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.rng import stream
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
+from larvatus.data.text.vocabularies import UnigramConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.bundle.new_heads import attach_head, default_head_settings
 from larvatus.models.heads import Classification, ClassificationConfig, Tagging, TaggingConfig

@@ -9,7 +9,7 @@ from transformers.generation import logits_process as process
 
 from larvatus.core.errors import UsageError
 from larvatus.models.generation.decoding import SampledChoice, Sampling, Stopping, decode
-from larvatus.models.generation.settings import GenerateSettings
+from larvatus.models.generation.generate import GenerateSettings
 from tests.models.generation.toy import Table
 
 
@@ -71,7 +71,7 @@ def test_a_prompt_is_gone_on_with_in_the_same_way_whatever_it_is_batched_with() 
         ({"temperature": 0, "top_p": 0.5}, "temperature = 0 samples nothing"),
         ({"stop": ""}, "stop = '' occurs everywhere"),
         ({"maxtokens": 3}, "generate has no setting 'maxtokens'; did you mean max_tokens"),
-        ({"stop": 3}, "generate: Expected `array`, got `int`"),
+        ({"stop": 3}, "fill: Expected `array`, got `int`"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused_in_one_line(settings: dict[str, object], said: str) -> None:

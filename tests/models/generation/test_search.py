@@ -10,8 +10,7 @@ import pytest
 import torch
 import transformers
 
-from larvatus.models.generation.beam_search import BeamSettings, beam_search
-from larvatus.models.generation.decoding import Stopping, decode, greedy
+from larvatus.models.generation.decoding import BeamSettings, Stopping, beam_search, decode, greedy
 from tests.models.generation.toy import Table, Theirs
 
 END = 3

@@ -14,8 +14,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 import larvatus as lv
 from larvatus.core.errors import UsageError
-from larvatus.models.generation.likelihood import continuation_scores
-from larvatus.models.generation.prompts import prompt_ids
+from larvatus.models.generation.generator import continuation_scores, prompt_ids
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from larvatus.models.nn import feedforward as fused_feedforward
 from larvatus.models.nn.attention import fused, fused_kernels
-from larvatus.models.nn.attention.attention_mask import AttentionMask
-from larvatus.models.nn.attention.layout import FlatLayout
+from larvatus.models.nn.attention.layout import AttentionMask, FlatLayout
 from tests.models.nn.kernel_cases import ATTENTION, FEEDFORWARD, Feed, Heads, hash_inputs
 
 

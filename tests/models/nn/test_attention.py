@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from larvatus.core.rng import stream
-from larvatus.models.nn.attention.attention import Attention
+from larvatus.models.nn.attention.attention import Attention, attend_grouped, self_attention
 from larvatus.models.nn.attention.fused import describe_kernel
-from larvatus.models.nn.attention.grouped import attend_grouped, self_attention
 from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout
 from larvatus.models.nn.initialise import initialise
 

@@ -12,11 +12,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from larvatus.core.rng import stream
-from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
+from larvatus.models.nn.attention.attention import Attention, attend_grouped, attention_weights
 from larvatus.models.nn.attention.fused import attend_flat
-from larvatus.models.nn.attention.grouped import attend_grouped, attention_weights
-from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout
+from larvatus.models.nn.attention.layout import FULL, AttentionMask, FlatLayout, GroupedLayout
 
 LENGTHS = [5, 1, 7, 5]
 

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from larvatus.data.text.special_tokens import encode_batch
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from larvatus.inference.interpret.importance import zero_heads
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.device import on_device

@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 
 from larvatus.core.batch import TokenBatch
-from larvatus.models.nn.causal_generation import CausalGenerationState, continuation_states
-from larvatus.models.nn.causal_transformer import CausalTransformer, CausalTransformerConfig
+from larvatus.models.nn.causal_transformer import (
+    CausalGenerationState,
+    CausalTransformer,
+    CausalTransformerConfig,
+    continuation_states,
+)
 from larvatus.models.nn.initialise import initialise
 
 PROMPTS = [[5, 9, 11, 2], [7], [12, 4, 4, 8, 20, 1, 3], [2, 2, 6, 6], [1]]

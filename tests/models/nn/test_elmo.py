@@ -11,8 +11,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch
 from larvatus.data.text.vocabularies.characters import BEGIN, BYTES, END, INSIDE
-from larvatus.models.nn.character_cnn import BEGIN_WORD, END_WORD, WordLayout
-from larvatus.models.nn.elmo import Elmo, ElmoConfig
+from larvatus.models.nn.elmo import BEGIN_WORD, END_WORD, Elmo, ElmoConfig, WordLayout
 from larvatus.models.nn.initialise import initialise
 
 TINY = ElmoConfig(layers=3, hidden=8, cells=12, symbol=3, filters=(2, 1, 3, 4), highways=2, clip=0.0, dropout=0.0)

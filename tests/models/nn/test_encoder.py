@@ -20,7 +20,7 @@ from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.interpret.attention import attend
 from larvatus.inference.interpret.importance import head_importance, zero_heads
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.masked_prediction import TokenQueries, require_predictor
 from larvatus.models.network import Network

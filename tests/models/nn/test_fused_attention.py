@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from larvatus.models.nn.attention import fused
-from larvatus.models.nn.attention.attention_mask import AttentionMask
-from larvatus.models.nn.attention.layout import FlatLayout
+from larvatus.models.nn.attention.layout import AttentionMask, FlatLayout
 from larvatus.models.nn.block_stack import post_norm
 from larvatus.models.nn.dropout import hash_integers, hashed_keep
 

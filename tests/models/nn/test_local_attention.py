@@ -19,10 +19,9 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.rng import stream
 from larvatus.models.nn import Transformer, TransformerConfig, initialise, on_device
-from larvatus.models.nn.attention.attention_mask import AttentionMask, _wide_band, band
+from larvatus.models.nn.attention.attention import attend_grouped, self_attention
 from larvatus.models.nn.attention.fused import attend_flat
-from larvatus.models.nn.attention.grouped import attend_grouped, self_attention
-from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout
+from larvatus.models.nn.attention.layout import AttentionMask, FlatLayout, GroupedLayout, _wide_band, band
 
 LENGTHS = [9, 3, 1, 12, 4, 9]
 WINDOW = 2

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from larvatus.core.batch import TokenBatch
 from larvatus.models.nn.attention import cross_attention as crossing
-from larvatus.models.nn.attention import streams
+from larvatus.models.nn.attention import relative_attention as streams
 from larvatus.models.nn.attention.layout import Padding, length_class
 from larvatus.models.nn.encoder_base import Encoder
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig, EncoderOutput

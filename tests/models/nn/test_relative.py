@@ -19,9 +19,8 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.rng import stream
 from larvatus.models.nn import Transformer, TransformerConfig, initialise, on_device
-from larvatus.models.nn.attention.attention_mask import AttentionMask
-from larvatus.models.nn.attention.grouped import attend_grouped
-from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout
+from larvatus.models.nn.attention.attention import attend_grouped
+from larvatus.models.nn.attention.layout import AttentionMask, FlatLayout, GroupedLayout
 from larvatus.models.nn.positions import RelativeBias, bucket
 
 with warnings.catch_warnings():

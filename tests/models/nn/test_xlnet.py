@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.rng import stream
-from larvatus.models.nn.attention.streams import StreamLayout
+from larvatus.models.nn.attention.relative_attention import StreamLayout
 from larvatus.models.nn.lora import LoRAConfig, add_lora, merge_lora
 from larvatus.models.nn.xlnet import XLNet, XLNetConfig
 from larvatus.models.nn.xlnet_layers import SegmentMemory

@@ -17,8 +17,7 @@ from larvatus.core.pretraining_targets import MaskedTokens, PairLabels, Replaced
 from larvatus.core.rng import stream
 from larvatus.models.network import Network
 from larvatus.models.nn import Transformer, TransformerConfig, fill_batch, on_device
-from larvatus.models.nn.attention.attention_mask import AttentionMask
-from larvatus.models.nn.attention.layout import FlatLayout
+from larvatus.models.nn.attention.layout import AttentionMask, FlatLayout
 from larvatus.models.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig, weighted_sum
 
 MODEL = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=16, dropout=0.0, attention_dropout=0.0, init=0.3)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from larvatus.core.batch import TokenBatch, TrainingBatch
 from larvatus.core.errors import UsageError
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.objectives.sentence.losses import (
+from larvatus.models.objectives.sentence_losses import (
     CoSENT,
     Distillation,
     Matryoshka,

@@ -9,10 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.core.errors import UsageError
-from larvatus.models.objectives.sentence import late_interaction
-from larvatus.models.objectives.sentence.late_interaction import TokenVectors, maxsim
-from larvatus.models.objectives.sentence.losses import CoSENT, Distillation, MultipleNegatives, SimCSE, Triplet
-from larvatus.models.objectives.sentence.splade import Splade, WeightVectors, flops
+from larvatus.models.objectives import late_interaction
+from larvatus.models.objectives.late_interaction import Splade, TokenVectors, WeightVectors, flops, maxsim
+from larvatus.models.objectives.sentence_losses import (
+    CoSENT,
+    Distillation,
+    MultipleNegatives,
+    SimCSE,
+    Triplet,
+)
 from tests.models.objectives.test_sentence_losses import Columns, targets_of
 
 

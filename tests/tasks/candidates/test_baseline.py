@@ -8,8 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_union
 
 from larvatus.core.rng import stream
-from larvatus.tasks.candidates.bag_of_words import TermCounts
-from larvatus.tasks.candidates.logistic import fit_logistic, fit_scaled
+from larvatus.tasks.candidates.linear import TermCounts, fit_logistic, fit_scaled
 
 TEXTS = [
     "The river was wide, and a bank of it deep.", "Please turn in your homework!", "A deep river", "in in in a bank",

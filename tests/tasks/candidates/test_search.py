@@ -20,9 +20,8 @@ from larvatus.data.labelled.records import Dataset, Place, TextExample
 from larvatus.inference.model import Model
 from larvatus.models.heads import ClassificationConfig
 from larvatus.tasks.candidates import search as searching
-from larvatus.tasks.candidates.folds import assign_folds
 from larvatus.tasks.candidates.report import BASELINE
-from larvatus.tasks.candidates.search import LAYERS, LINEAR, CandidateSearch, Trial
+from larvatus.tasks.candidates.search import LAYERS, LINEAR, CandidateSearch, Trial, assign_folds
 from larvatus.tasks.trainer.config import FineTuneArguments
 from tests import warm
 from tests.tasks.conftest import tiny_bert

@@ -22,7 +22,7 @@ from larvatus.interfaces.cli.main import run
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.few_shot import pet as pet_run
 from larvatus.tasks.few_shot.pet import PatternEnsemble, PatternScores
-from larvatus.tasks.few_shot.settings import FewShotSettings
+from larvatus.tasks.few_shot.results import FewShotSettings
 from larvatus.tasks.few_shot.training import sample_examples, unlabelled_rest
 from tests.made_up import WORDS, classes
 from tests.tasks.few_shot.conftest import BAD, GOOD, review, reviews

@@ -17,8 +17,8 @@ from larvatus.data.labelled.records import Place, TextExample
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import attach_head
 from larvatus.models.nn.device import on_device
-from larvatus.tasks.encoding.windows import WindowOptions
-from larvatus.tasks.few_shot.settings import FewShotTraining
+from larvatus.tasks.encoding.sequences import WindowOptions
+from larvatus.tasks.few_shot.results import FewShotTraining
 from larvatus.tasks.few_shot.training import MaskedPrompts
 from larvatus.tasks.prompt.prompted import prompt_config
 from larvatus.tasks.prompt.task import labelled_prompts

@@ -16,7 +16,7 @@ import larvatus as lv
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import LarvatusError, UsageError
 from larvatus.data.labelled.records import Place, TextExample
-from larvatus.data.text.vocabulary import BPEConfig, train_vocabulary
+from larvatus.data.text.vocabularies import BPEConfig, train_vocabulary
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.models.network import Network
@@ -24,10 +24,23 @@ from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLMConfig
 from larvatus.tasks.prompt import prompted
-from larvatus.tasks.prompt.encode import encode_prompts, truncated_lengths
-from larvatus.tasks.prompt.pattern import Pattern, _check_labels, parse_verbaliser, verbaliser, words_by_label
-from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores, with_prompt_head
-from larvatus.tasks.prompt.zero_shot import neutral_offsets, score_prompt, subtract_offsets
+from larvatus.tasks.prompt.pattern import (
+    Pattern,
+    _check_labels,
+    encode_prompts,
+    parse_verbaliser,
+    truncated_lengths,
+    verbaliser,
+    words_by_label,
+)
+from larvatus.tasks.prompt.prompted import (
+    neutral_offsets,
+    prompt_config,
+    prompt_scores,
+    score_prompt,
+    subtract_offsets,
+    with_prompt_head,
+)
 from larvatus.tasks.scoring import ScoringOptions, head_of, loss_of
 from tests.tiny import save_model
 
@@ -176,7 +189,7 @@ def test_words_of_several_tokens_equal_a_naive_loop(tiny: Bundle) -> None:
 
 
 def test_the_loss_is_cross_entropy_over_the_words_and_reaches_the_word_vectors(tiny: Bundle) -> None:
-    from larvatus.tasks.encoding.windows import WindowOptions
+    from larvatus.tasks.encoding.sequences import WindowOptions
     from larvatus.tasks.prompt.task import labelled_prompts
 
     config = prompt_config(tiny, pattern="{text} {blank} .", words=WORDS)

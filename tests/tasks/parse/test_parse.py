@@ -22,7 +22,7 @@ from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.heads import TaggingConfig
 from larvatus.models.heads.parsing import ParsingConfig
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.parse import encode

@@ -22,7 +22,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn import TransformerConfig, on_device
 from larvatus.models.nn.span_scorer import SpanIndex
 from larvatus.models.objectives import MaskedLMConfig
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.predict import PredictOptions, TaskPredictor
 from larvatus.tasks.registry import TASKS

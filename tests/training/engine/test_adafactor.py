@@ -14,7 +14,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.models.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.models.nn.initialise import initialise
 from larvatus.models.recipes import OptimizerConfig, ScheduleConfig
-from larvatus.training.engine.adafactor import Adafactor
+from larvatus.training.engine.adam_variants import Adafactor
 from larvatus.training.engine.optimizer import build_optimizer, learning_rate, optimizer_tensors, restore_optimizer
 
 CONFIG = OptimizerConfig(type="adafactor", rate=0.01, beta1=0.0, decay=0.0, clip=0.0)

@@ -14,7 +14,7 @@ from larvatus.core.errors import NumericsError
 from larvatus.models.network import Network
 from larvatus.models.nn import Transformer, TransformerConfig, initialise
 from larvatus.models.recipes import OptimizerConfig
-from larvatus.training.engine.lamb import Lamb
+from larvatus.training.engine.adam_variants import Lamb
 from larvatus.training.engine.optimizer import build_optimizer, optimizer_tensors, restore_optimizer
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime

@@ -16,7 +16,7 @@ from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.models.network import Network
 from larvatus.models.nn import Transformer, TransformerConfig, initialise
 from larvatus.models.recipes import OptimizerConfig, read_recipe, recipe_table
-from larvatus.training.engine import lamb
+from larvatus.training.engine import adam_variants as lamb
 from larvatus.training.engine.muon import Muon, orthogonalised
 from larvatus.training.engine.optimizer import (
     build_optimizer,

@@ -22,7 +22,7 @@ from larvatus.data.corruption import WholeWordConfig
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.extend import subword_ids
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.data.text.vocabularies import WordPieceConfig, train_vocabulary
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.nn.device import on_device
 from larvatus.models.recipes import read_recipe
@@ -31,8 +31,7 @@ from larvatus.training.engine.settings import Budget, Runtime
 from larvatus.training.pretraining.adapt import AdaptedTexts, ParentVocabulary, adapted_recipe
 from larvatus.training.pretraining.domains import hidden_words, word_loss
 from larvatus.training.pretraining.evaluation import held_out_batches
-from larvatus.training.pretraining.job import PretrainingJob
-from larvatus.training.pretraining.parent import ParentModel
+from larvatus.training.pretraining.job import ParentModel, PretrainingJob
 from larvatus.training.pretraining.prepare import TextOptions, prepare
 from larvatus.training.pretraining.run import train
 from tests.shared import SMALL

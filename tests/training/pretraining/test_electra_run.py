@@ -23,9 +23,8 @@ from larvatus.models.network import Network
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.optimizer import adamw
 from larvatus.training.engine.ranks import Ranks
-from larvatus.training.engine.reporter import Reporter
+from larvatus.training.engine.reporter import Reporter, flops_per_token
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.engine.throughput import flops_per_token
 from larvatus.training.pretraining.evaluation import ObjectiveScore, evaluate
 from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.run import train

@@ -20,8 +20,8 @@ from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.data.corpus import BuildOptions, Corpus, build_corpus
 from larvatus.data.corpus.loader import Loader, LoaderOptions
 from larvatus.data.text.documents import Document
+from larvatus.data.text.vocabularies import train_vocabulary
 from larvatus.data.text.vocabularies.characters import WORDS, CharactersConfig, Lexicon, NextWords, PreviousWords
-from larvatus.data.text.vocabulary import train_vocabulary
 from larvatus.interfaces.cli.main import run as run_command
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device

@@ -17,7 +17,7 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import ArtefactError, RecipeError, UsageError
 from larvatus.data.corpus import build_corpus
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.vocabulary import BPEConfig, train_vocabulary
+from larvatus.data.text.vocabularies import BPEConfig, train_vocabulary
 from larvatus.interfaces.cli.main import run as command
 from larvatus.models.nn import on_device
 from larvatus.models.recipes import read_recipe

@@ -11,7 +11,7 @@ from rich.console import Console
 from larvatus.core.errors import UsageError
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.pretraining.memory import expected_bytes, memory_budget, must_recompute
+from larvatus.training.pretraining.plan import expected_bytes, memory_budget, must_recompute
 
 
 def test_a_run_that_computes_layers_again_saves_the_same_bytes(run_small: Any, tmp_path: Any) -> None:
@@ -25,7 +25,7 @@ def test_a_run_that_computes_layers_again_saves_the_same_bytes(run_small: Any, t
 
 
 def test_layers_are_computed_again_where_the_budget_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("larvatus.training.pretraining.memory.memory_of", lambda device: 1 << 40)
+    monkeypatch.setattr("larvatus.training.pretraining.plan.memory_of", lambda device: 1 << 40)
     recipe = read_recipe("bert", size="base")
     expected = expected_bytes(recipe, Runtime(), 30_522)
     assert 4e9 < expected < 40e9  # 110M parameters at 16 bytes, and 16,384 tokens of 12 layers

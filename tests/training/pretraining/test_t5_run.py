@@ -23,7 +23,7 @@ from larvatus.data.corpus.loader import Loader
 from larvatus.data.corruption import packed_length
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.special_tokens import sentinel_ids
-from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
+from larvatus.data.text.vocabularies import UnigramConfig, train_vocabulary
 from larvatus.models.network import Network
 from larvatus.models.nn.compiling import fill_batch
 from larvatus.models.nn.device import on_device

@@ -28,7 +28,7 @@ from larvatus.data.corpus.loader import Loader
 from larvatus.data.corruption import Corruption, MaskVocabulary
 from larvatus.data.corruption.permutation import PermutedTokens
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.vocabulary import UnigramConfig, train_vocabulary
+from larvatus.data.text.vocabularies import UnigramConfig, train_vocabulary
 from larvatus.models.network import Network
 from larvatus.models.nn import fill_batch, on_device
 from larvatus.models.objectives import weighted_sum

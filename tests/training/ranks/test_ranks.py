@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from larvatus.core.errors import UsageError
 from larvatus.data.corpus import build_corpus
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.vocabulary import CharactersConfig, UnigramConfig, train_vocabulary
+from larvatus.data.text.vocabularies import CharactersConfig, UnigramConfig, train_vocabulary
 from larvatus.interfaces.api.finetuning import finetune
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.parallel import should_shard

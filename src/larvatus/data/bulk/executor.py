@@ -30,10 +30,9 @@ from time import monotonic
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 from larvatus.core.errors import LarvatusError, UsageError
-from larvatus.core.flags import Flag
-from larvatus.core.settings import Settings
+from larvatus.core.run_identity import VERSION
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.signals import signal_handlers
-from larvatus.core.version import VERSION
 
 State = TypeVar("State")
 Task = TypeVar("Task")

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.outputs import is_stream, new_output
-from larvatus.core.tabular import Row
+from larvatus.core.tables import Row
 
 RowFormat = Literal["jsonl", "csv", "tsv", "parquet"]
 ENDINGS: dict[str, RowFormat] = {".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}

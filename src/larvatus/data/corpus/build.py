@@ -25,7 +25,7 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.regular_files import is_there, only_regular
 from larvatus.data.bulk.executor import Executor
-from larvatus.data.bulk.skipped import ignoring_bad_rows
+from larvatus.data.bulk.parts import ignoring_bad_rows
 from larvatus.data.corpus.encode import EncodedUnit, UnitEncoder, encode_unit
 from larvatus.data.corpus.format import (
     FORMAT,

@@ -25,8 +25,8 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges, ranges, runs
 from larvatus.data.corpus.format import ChunkInfo, CorpusCounts, schema
 from larvatus.data.corpus.sources import TextPiece
-from larvatus.data.text.sentences import sentence_spans, split_sentences
 from larvatus.data.text.tokenizer import FlatEncoding, Tokenizer
+from larvatus.data.text.words import sentence_spans, split_sentences
 
 CHUNK_TOKENS = 1 << 18
 MOST = 1 << 17

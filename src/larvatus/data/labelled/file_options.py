@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, TypeVar
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.labelled.records import Kind
 from larvatus.data.labelled.tables import Columns, Paths, TableOptions
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from larvatus.core.errors import DataError
-from larvatus.data.bulk.skipped import skip_row
+from larvatus.data.bulk.parts import skip_row
 from larvatus.data.labelled.records import Place
 
 Errors = Literal["refuse", "skip"]
@@ -94,7 +94,7 @@ def cause(problems: Problems | None) -> str:
 
 
 def fault(problems: Problems | None, kind: str, place: Place, message: str) -> None:
-    """Note a fault, or raise it where nobody collects; a long job may set bad rows aside (`data/bulk/skipped.py`)."""
+    """Note a fault, or raise it where nobody collects; a long job may set bad rows aside (`data/bulk/parts.py`)."""
     if problems is None:
         if skip_row(f"{place}: {message}"):
             return

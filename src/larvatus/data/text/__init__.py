@@ -1,5 +1,5 @@
 """Text in, tokens out: vocabularies, the word aligner, sentences, readers of text. No torch.
 
-`vocabulary.py` trains, `tokenizer.py` encodes, `align.py` maps characters ↔ words ↔ subwords (what a word is:
-`words.py`), `sentences.py` splits, `readers.py` reads, `embedded.py` is Python's own documentation.
+`vocabularies` trains, `tokenizer.py` encodes, `align.py` maps characters ↔ words ↔ subwords (what a word is:
+`words.py`), `words.py` splits, `readers.py` reads, `embedded.py` is Python's own documentation.
 """

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from larvatus.core.settings import Settings
-from larvatus.data.bulk.skipped import skip_row
+from larvatus.data.bulk.parts import skip_row
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.text.archives import ARCHIVE_ERRORS, UnpackLimit, count_batch, parquet_limit, string_columns
 from larvatus.data.text.columns import SampledRows, check_columns, document_column, find_column, note_column
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
-from larvatus.data.text.sentences import is_language
 from larvatus.data.text.streams import HINT, LONGEST_LINE, UTF_8, json_records, open_bytes, open_seekable, reencoded
+from larvatus.data.text.words import is_language
 
 LONGEST_DOCUMENT = 16 * 2**20
 """Characters after which a plain-text document continues as another one, at the next line: memory stays bounded."""

@@ -29,7 +29,7 @@ import msgspec
 from larvatus.core.errors import DataError
 from larvatus.core.settings import Settings
 from larvatus.data.text.documents import Document
-from larvatus.data.text.sentences import Mode, sentence_spans
+from larvatus.data.text.words import Mode, sentence_spans
 
 EVERY = 50
 MANY = 2 * EVERY

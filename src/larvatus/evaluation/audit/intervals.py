@@ -17,7 +17,7 @@ import numpy as np
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.rng import stream
-from larvatus.metrics.bootstrap import CHUNK, Interval, percentiles
+from larvatus.metrics.intervals import CHUNK, Interval, percentiles
 
 # units: the noun in the plural; text after a comma or semicolon says how they are resampled
 PAIRS = "sentence pairs"

@@ -1,4 +1,8 @@
-"""The loss of texts under fixed masks, the counterpart of a text's loss for masked language models.
+"""The loss of texts, and the likelihood of spans, under masks; texts sampled for them.
+
+The loss of texts, and the likelihood of spans, under masks.
+
+The loss of texts under fixed masks, the counterpart of a text's loss for masked language models.
 
     E(x) = mean over masks m, and over the words that m hides, of −log p(word | x with the words of m masked)
 
@@ -8,29 +12,50 @@ predict the same words, so their losses can be subtracted. A left-to-right model
 used.
 
     text_losses(model, texts, MaskedLossOptions(masks=10)).losses                 # [texts], nats a hidden word
+
+Likelihood of masked spans, token after token, and whether the model restores them exactly.
+
+    log p(x_1 … x_n | the rest) = Σ_i log p(x_i | the rest, x_1 … x_{i−1}, masks at i … n)
+
+    answers = read_spans(predictor, tokenizer, [HiddenSpan(ids, 4, 6)], choose=True)
+    answers.log_probabilities, answers.restored
+
+There is one mask per hidden token, so the model knows their number. A span is restored if the first choice is correct
+at every token, given the tokens before it, as when masks are filled from left to right. Masked copies that several
+spans share (candidates with the same beginning) are read once.
+
+S spans, C different copies, Q queries, V vocabulary.
+
+Documents sampled at random in one pass over text of any length; the seed determines the sample.
+
+texts = sample_texts(read_documents(["in.jsonl"]), most=1_000, words=100, seed=0)
+texts = sample_texts(read_documents(["in.jsonl"]), most=5 * 250, words=100, seed=0)
+texts.split(5)                                       # the sample, of five with 250 each, that each text belongs to
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import torch
 
-from larvatus.core.arrays import Doubles, Ints
+from larvatus.core.arrays import Bools, Doubles, Ints
 from larvatus.core.batch import TokenBatch, edges, runs
 from larvatus.core.ranges import ShareBetween, whole
 from larvatus.core.rng import random_bits
 from larvatus.core.settings import SeededSettings
 from larvatus.data.text.align import Alignment
+from larvatus.data.text.documents import Document
+from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
-from larvatus.inference.cloze.likelihood import find_reader
-from larvatus.inference.cloze.pseudo_likelihood import score_texts
+from larvatus.inference.cloze.likelihood import find_reader, score_texts
 from larvatus.inference.model import Model
-from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
+from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries, require_predictor
 from larvatus.models.nn.device import forward_budget, on_device
 
 SHORTEST = 8
@@ -176,3 +201,143 @@ def _losses(predictor: MaskedPredictor, copies: Sequence[_Copy]) -> Doubles:
         log_M = predictor.log_probabilities_at(tokens, places_M, wanted_M)
         np.add.at(losses, owner, -log_M.double().cpu().numpy())
     return losses
+
+
+_SPANS_AT_ONCE = 4_096
+"""Spans that may share copies."""
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenSpan:
+    """Tokens of a text, without special tokens; those from `start` to `end` are hidden."""
+
+    ids: Ints
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class SpanAnswers:
+    log_probabilities: Doubles
+    """[S] in nats."""
+    restored: Bools
+    """[S] whether every token is the model's first choice; all False if not requested."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Copies:
+    """Distinct masked sequences with special tokens, and the queries about them."""
+
+    rows: list[Ints]
+    places: list[int]  # the first mask of each row
+    copy_of: Ints  # [Q] row of each question
+    wanted: Ints  # [Q]
+    span_of: Ints  # [Q]
+
+
+@torch.inference_mode()
+def read_spans(
+    predictor: MaskedPredictor, tokenizer: Tokenizer, spans: Sequence[HiddenSpan], *, choose: bool = False
+) -> SpanAnswers:
+    """Score spans. `choose` also finds the first choices, which needs scores of the whole vocabulary."""
+    scores, restored = np.zeros(len(spans)), np.full(len(spans), choose)
+    for first in range(0, len(spans), _SPANS_AT_ONCE):
+        copies = _copies(tokenizer, spans[first : first + _SPANS_AT_ONCE])
+        log_Q, right_Q = _asked(predictor, copies, choose=choose)
+        np.add.at(scores, first + copies.span_of, log_Q)
+        if choose:
+            restored[first + copies.span_of[~right_Q]] = False
+    return SpanAnswers(scores, restored)
+
+
+def _copies(tokenizer: Tokenizer, spans: Sequence[HiddenSpan]) -> _Copies:
+    template = tokenizer.template.single
+    known: dict[bytes, int] = {}
+    rows: list[Ints] = []
+    places: list[int] = []
+    asked: list[tuple[int, int, int]] = []
+    for number, span in enumerate(spans):
+        for token in range(span.start, span.end):
+            ids = span.ids.copy()
+            ids[token : span.end] = tokenizer.mask_id
+            key = b"%d:" % token + ids.tobytes()
+            if key not in known:
+                known[key] = len(rows)
+                rows.append(np.asarray(template.ids(ids), np.int64))
+                places.append(template.opening + token)
+            asked.append((known[key], int(span.ids[token]), number))
+    questions = np.array(asked, np.int64).reshape(-1, 3)
+    return _Copies(rows, places, questions[:, 0], questions[:, 1], questions[:, 2])
+
+
+def _asked(predictor: MaskedPredictor, copies: _Copies, *, choose: bool) -> tuple[Doubles, Bools]:
+    """[Q] log p of each target token, and whether it is the first choice."""
+    log_Q, right_Q = np.zeros(len(copies.wanted)), np.zeros(len(copies.wanted), np.bool_)
+    order = np.argsort([len(row) for row in copies.rows], kind="stable")
+    budget = forward_budget(predictor.device)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    by_rank = np.argsort(rank[copies.copy_of], kind="stable")
+    ranks = rank[copies.copy_of][by_rank]
+    lengths = np.array([len(copies.rows[row]) for row in order], np.int64)
+    for first, last in runs(lengths, budget):
+        part = order[first:last]
+        mine = by_rank[slice(*np.searchsorted(ranks, [first, last]).tolist())]
+        batch = TokenBatch.of([copies.rows[row].tolist() for row in part])
+        starts = edges(lengths[first:last])[:-1]
+        places = starts + np.array([copies.places[row] for row in part])
+        arrays = (places, rank[copies.copy_of[mine]] - first, copies.wanted[mine])
+        places_C, rows_Q, wanted_Q = (torch.from_numpy(array).to(predictor.device) for array in arrays)
+        tokens = on_device(batch, predictor.device)
+        if choose:
+            logits_CV = predictor.logits(tokens, places_C).float()
+            right_Q[mine] = (logits_CV.argmax(-1)[rows_Q] == wanted_Q).cpu().numpy()
+            scores_Q = logits_CV[rows_Q, wanted_Q] - logits_CV.logsumexp(-1)[rows_Q]
+        else:
+            scores_Q = predictor.log_probabilities(tokens, places_C, TokenQueries(rows_Q, wanted_Q))
+        log_Q[mine] = scores_Q.double().cpu().numpy()
+    return log_Q, right_Q
+
+
+@dataclass(frozen=True)
+class SampledTexts:
+    texts: tuple[str, ...]
+    """First words of each sampled document, in the order of the source, without duplicates."""
+    documents: int
+    """Number of documents that are long enough."""
+    short: int
+    """Number of documents with too few words."""
+    order: tuple[int, ...] = ()
+    """Rank of each text in the random order of sampling."""
+
+    def split(self, draws: int) -> Ints:
+        """[texts] the sample that each text belongs to: disjoint random samples of nearly equal size."""
+        ranks = np.array(self.order, np.int64)
+        return ranks * draws // max(1, len(ranks))
+
+
+def sample_texts(documents: Iterable[Document], *, most: int, words: int, seed: int) -> SampledTexts:
+    """Sample up to `most` documents; the sample depends on the seed and on the number of each document."""
+    heap: list[tuple[int, int, str]] = []
+    numbers = np.empty(1, np.int64)
+    count = short = 0
+    seen: set[int] = set()
+    for number, document in enumerate(documents):
+        text = first_words(document.text, words)
+        if text is None:
+            short += 1
+            continue
+        if hash(text) in seen:
+            continue
+        seen.add(hash(text))
+        count += 1
+        numbers[0] = number
+        key = int(random_bits(seed, "audit documents", items=numbers, draws=np.zeros(1, np.int64))[0, 0])
+        entry = (-key, -number, text)
+        if len(heap) < most:
+            heapq.heappush(heap, entry)
+        else:
+            heapq.heappushpop(heap, entry)
+    kept = sorted(heap, key=lambda entry: -entry[1])
+    rank = {entry[1]: number for number, entry in enumerate(sorted(heap, reverse=True))}
+    return SampledTexts(tuple(text for _, _, text in kept), count, short, tuple(rank[entry[1]] for entry in kept))

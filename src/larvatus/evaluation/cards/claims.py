@@ -17,7 +17,7 @@ from typing import Any
 
 from larvatus.core import files
 from larvatus.evaluation.audit.bias.report import BiasReport
-from larvatus.evaluation.audit.leaks.report import LeakReport
+from larvatus.evaluation.audit.leaks import LeakReport
 from larvatus.evaluation.audit.toxicity.generated import GeneratedToxicityReport
 from larvatus.evaluation.audit.toxicity.judges import ClassifierJudge
 from larvatus.evaluation.audit.toxicity.measure import NEUTRAL, ToxicityReport

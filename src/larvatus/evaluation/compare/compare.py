@@ -35,13 +35,12 @@ from larvatus.core.regular_files import only_regular
 from larvatus.core.run_identity import changed_fields
 from larvatus.data.corpus import Corpus
 from larvatus.data.text.languages import LanguageSource
-from larvatus.evaluation.compare.candidates import Candidate
 from larvatus.evaluation.compare.downstream import FOLDER as THEN
 from larvatus.evaluation.compare.downstream import Downstream, PretrainedModel, fine_tune_all
 from larvatus.evaluation.compare.fine_tuned import FineTuneRefusal, FineTuneScore
-from larvatus.evaluation.compare.passages import MaskedPassages
 from larvatus.evaluation.compare.results import ComparisonResults, RunResult
-from larvatus.evaluation.compare.runs import CandidateRun, run_candidate
+from larvatus.evaluation.compare.runs import Candidate, CandidateRun, run_candidate
+from larvatus.evaluation.compare.word_nll import MaskedPassages
 from larvatus.models.recipes import recipe_table
 from larvatus.training.engine.launch import launch
 from larvatus.training.engine.reporter import Reporter

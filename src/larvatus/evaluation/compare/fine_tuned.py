@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from larvatus.core.settings import Settings
-from larvatus.metrics.student_t import NORMAL_95, t_quantile
+from larvatus.metrics.intervals import NORMAL_95, t_quantile
 from larvatus.tasks.evaluation.resampling import LOWER_IS_BETTER
 
 Kind = Literal["count", "number", "share"]

@@ -37,9 +37,9 @@ from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.bulk.row_files import RowFormat, row_file, row_format, write_rows
 from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.inference.cloze.likelihood import score_texts
 from larvatus.inference.cloze.masked_copies import Method
-from larvatus.inference.cloze.pseudo_likelihood import score_texts
-from larvatus.inference.cloze.scores import Score
+from larvatus.inference.cloze.results import Score
 from larvatus.metrics.accuracy import PairAccuracies, pair_accuracies
 from larvatus.models.network import Network
 

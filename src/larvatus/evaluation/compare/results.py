@@ -19,8 +19,7 @@ import msgspec
 
 from larvatus.core import notebook
 from larvatus.core.settings import Settings
-from larvatus.core.tables import Cell, Column, Table
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Cell, Column, Table, Tabular
 from larvatus.evaluation.compare.fine_tuned import (
     AVERAGE,
     GROUP,

@@ -32,12 +32,12 @@ from larvatus.data.text.streams import numbered_lines
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
 from larvatus.inference.vectors.layers import Layers
-from larvatus.inference.vectors.options import EmbedOptions, Pool
+from larvatus.inference.vectors.pooling import EmbedOptions, Pool
 from larvatus.inference.vectors.similarity import WordInstance
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.metrics.classification import accuracy, best_threshold
-from larvatus.metrics.correlation import spearman
+from larvatus.metrics.ranking import spearman
 from larvatus.models.nn.encoder import Encoder
 
 _IRREGULAR = """

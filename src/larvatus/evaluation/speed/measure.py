@@ -22,23 +22,23 @@ import torch
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
-from larvatus.core.version import VERSION
+from larvatus.core.run_identity import VERSION
 from larvatus.data.corpus.loader import Cursor
-from larvatus.evaluation.speed.model import BenchmarkModel, mean_length
 from larvatus.evaluation.speed.results import Benchmark, LoaderSpeed, Machine, MeasuredThroughput, SpeedResult
 from larvatus.evaluation.speed.timing import Ceiling, Timing, matrix_ceiling, peak_bytes, time_in_turns
 from larvatus.evaluation.speed.training import (
+    BenchmarkModel,
     LarvatusTraining,
     TimedTraining,
     TransformersTraining,
     flops_of,
+    mean_length,
     recomputes,
 )
 from larvatus.inference.model import load
-from larvatus.inference.vectors.options import Precision
+from larvatus.inference.vectors.pooling import Precision
 from larvatus.models.bundle.directory import architecture_of
-from larvatus.models.bundle.huggingface import layout_for
-from larvatus.models.bundle.huggingface.native import Native
+from larvatus.models.bundle.huggingface import Native, layout_for
 from larvatus.models.nn.transformer import Transformer
 from larvatus.training.engine.settings import Runtime
 

@@ -39,10 +39,9 @@ from larvatus.data.text.documents import Document
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.readers import read_documents
 from larvatus.evaluation.speed.measure import WARM, BenchmarkPlan, describe_machine, reset_compiler
-from larvatus.evaluation.speed.model import EMBEDDED, BenchmarkModel, make_loader
 from larvatus.evaluation.speed.results import Machine, memory
 from larvatus.evaluation.speed.timing import peak_bytes, process_peak, time_in_turns
-from larvatus.evaluation.speed.training import LarvatusTraining
+from larvatus.evaluation.speed.training import EMBEDDED, BenchmarkModel, LarvatusTraining, make_loader
 from larvatus.models.recipes import Recipe, parse_recipe, recipe_table
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime

@@ -24,7 +24,7 @@ import torch
 from msgspec import Struct
 from torch.profiler import ProfilerActivity, profile
 
-from larvatus.training.engine.throughput import peak_flops
+from larvatus.training.engine.reporter import peak_flops
 
 LEAST, MOST = 3, 200
 """Fewest and most rounds."""

@@ -25,8 +25,7 @@ from larvatus.data.corruption import MaskingConfig
 from larvatus.data.text.readers import read_documents
 from larvatus.evaluation.compare.languages import TextSetup, copy_baseline, evaluate_text, open_text
 from larvatus.evaluation.compare.minimal_pairs import MinimalPair, PairRun, read_pairs
-from larvatus.evaluation.compare.passages import MaskedPassages
-from larvatus.evaluation.compare.word_nll import WordNLL, measure_word_nll
+from larvatus.evaluation.compare.word_nll import MaskedPassages, WordNLL, measure_word_nll
 from larvatus.evaluation.suite.part import NotMeasured, PartResult, PartRun, SuiteFigure, SuitePart, normal_interval
 from larvatus.metrics.accuracy import Accuracy, wilson
 from larvatus.models.loaded import settings_hash

@@ -38,13 +38,12 @@ from larvatus.inference.interpret.isotropy import IsotropyOptions, measure_isotr
 from larvatus.inference.senses.build import build_senses
 from larvatus.inference.senses.evaluate import SetResult, difference_from, evaluate_set, paired_f1
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import ReadingCounts
+from larvatus.inference.senses.tagged import ReadingCounts, read_semcor
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.senses.wordnet import WordNet, unpack_wordnet
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.metrics.accuracy import wilson
-from larvatus.metrics.correlation import spearman_interval
+from larvatus.metrics.ranking import spearman_interval
 from larvatus.models.loaded import model_fingerprint
 
 BY_SENTENCE = "by_sentence"

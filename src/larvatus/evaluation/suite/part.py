@@ -1,4 +1,10 @@
-"""A suite and its parts: the files a part reads, the settings that change it, how it measures a model, its figures.
+"""Parts of a suite, and the settings that all of them share.
+
+Settings of a suite: its parts, the amount of data, and fine-tuning.
+
+SuiteSettings(only=("blimp", "ewt"), quick=True, seeds=1)
+
+A suite and its parts: the files a part reads, the settings that change it, how it measures a model, its figures.
 
     class IsotropyPart(SuitePart): ...
         def measure(self, work: PartRun) -> PartResult: ...
@@ -6,7 +12,7 @@
     SuiteFigure(id="cola", name="CoLA", measure="Matthews", value=0.31, low=0.26, high=0.36, examples=1_043, by="…")
     DataFolder.open("data").path("glue/SST-2/train.tsv")   # data/glue/SST-2/train.tsv.xz, if that file exists
 
-Each kind of part has a class in this folder, and a suite (`suites.py`) is a list of parts. A part that a model cannot
+Each kind of part has a class in this folder, and a suite (`run.py`) is a list of parts. A part that a model cannot
 do raises `NotMeasured`, and the table shows its message. The 95% interval of a figure is over examples, the deviation
 over seeds of fine-tuning, if there are several. docs/suite.md lists the files of the data folder.
 """
@@ -16,24 +22,58 @@ from __future__ import annotations
 import abc
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from larvatus.core import files
 from larvatus.core.errors import DataError, LarvatusError, UsageError, did_you_mean
-from larvatus.core.settings import Settings
+from larvatus.core.ranges import Count, LearningRate, whole
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.text.archives import COMPRESSIONS
 from larvatus.data.text.readers import list_whole_folder
 from larvatus.evaluation.compare.fine_tuned import Better
-from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.training.engine.reporter import Reporter
-from larvatus.training.engine.settings import Runtime
+from larvatus.training.engine.settings import MICROBATCH, Runtime
+
+SEEDS = whole(1, 10_000)
+"""Number of seeds."""
+
+
+def _parts(name: str) -> Callable[[Sequence[str]], Mapping[str, Any]]:
+    """Parse a repeatable flag whose words list parts, separated by commas."""
+    return lambda words: {name: tuple(part.strip() for word in words for part in word.split(",") if part.strip())}
+
+
+class SuiteSettings(Settings):
+    """Parts of the suite, and how much is spent on each."""
+
+    only: Annotated[tuple[str, ...], Flag(metavar="PART,…", words=_parts("only"))] = ()
+    """Only these parts: masked, blimp, sst2, cola, rte, stsb, mrpc, ewt, wikiann, wnut17, gum, xquad, senses, scws,
+    wic, isotropy; repeatable."""
+    leave_out: Annotated[tuple[str, ...], Flag(metavar="PART,…", words=_parts("leave_out"))] = ()
+    """All parts but these; repeatable."""
+    quick: bool = False
+    """The first 100 pairs of each set of BLiMP, and 131,072 tokens of held-out text."""
+    examples: Annotated[Count, Flag(metavar="N")] | None = None
+    """Fine-tune on at most this many examples, sampled at random, with a tenth as validation set."""
+    epochs: Count | None = None
+    """Epochs of fine-tuning; default: by task and number of examples, as in finetune."""
+    rate: LearningRate | None = None
+    """Peak learning rate of fine-tuning; default: by task."""
+    seeds: Annotated[int, SEEDS] | None = None
+    """Fine-tune from seeds 0, 1, …; default: 3 on sets of fewer than 8,000 examples, else 1."""
+    layers: str = "last"
+    """Layers of word vectors (senses, scws, wic): last, last4 (mean), or the number of a layer."""
+    precision: str = "auto"
+    """Precision of fine-tuning: fp32, bf16 (mixed), or auto. Other measurements use fp32."""
+    microbatch: Annotated[int, MICROBATCH] | None = None
+    """Tokens of one pass of fine-tuning."""
 
 
 class SuiteFigure(Settings, omit_defaults=True):

@@ -27,8 +27,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there
 from larvatus.core.run_identity import changed_fields
 from larvatus.core.settings import Settings
-from larvatus.core.tables import Cell, Column, Table, escaped
-from larvatus.core.tabular import Tabular, flatten
+from larvatus.core.tables import Cell, Column, Table, Tabular, escaped, flatten
 from larvatus.evaluation.suite.part import PublishedFigure, Suite, SuiteFigure
 from larvatus.metrics.figures import Figure
 from larvatus.models.bundle.claims import Claim, claim_dicts

@@ -1,4 +1,6 @@
-"""Measure models on the parts of a suite, one after the other. Finished parts are kept if a later one fails.
+"""Suites by name, and their run.
+
+Measure models on the parts of a suite, one after the other. Finished parts are kept if a later one fails.
 
     run = SuiteRun(suite=ENGLISH, subjects=(…,), data=DataFolder.open("data"), out=Path("runs/suite"), …)
     results = run_suite(run, reporter)
@@ -6,6 +8,17 @@
 Each part of each model is a file that is written atomically. A running part locks its folder, so that several processes
 can measure different parts into one output. A part is reported and skipped if its files are missing or the model cannot
 do it.
+
+Suites by name. A suite is a list of parts with published figures.
+
+    get_suite("english").chosen(only=("blimp",))
+
+The English suite: masked words, grammar, GLUE, tags, entities, nested spans, answers, word meanings, isotropy.
+docs/suite.md describes the parts and the layout of the data folder.
+
+WNLI is excluded: its dev set repeats training sentences with other answers, so models that learn the task do worse than
+the majority baseline; Devlin et al. (2019) excluded it too. QNLI, QQP and MNLI are excluded because training on them
+takes longer than all other parts together.
 """
 
 from __future__ import annotations
@@ -18,15 +31,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from larvatus.core import files
-from larvatus.core.errors import ArtefactError, DataError, LarvatusError, Preempted, UsageError
+from larvatus.core.errors import ArtefactError, DataError, LarvatusError, Preempted, UsageError, did_you_mean
+from larvatus.core.run_identity import VERSION
 from larvatus.core.signals import resumable
-from larvatus.core.version import VERSION
-from larvatus.evaluation.suite.part import DataFolder, NotMeasured, PartRun, Suite, SuiteModel, SuitePart
+from larvatus.data.labelled.glue import PUBLISHED, TASKS
+from larvatus.evaluation.suite.fine_tuned import FineTunedPart
+from larvatus.evaluation.suite.masked import MaskedPart, MinimalPairsPart
+from larvatus.evaluation.suite.meanings import IsotropyPart, SensesPart, SimilarityPart
+from larvatus.evaluation.suite.part import (
+    DataFolder,
+    NotMeasured,
+    PartRun,
+    PublishedFigure,
+    Suite,
+    SuiteModel,
+    SuitePart,
+    SuiteSettings,
+)
 from larvatus.evaluation.suite.results import (
     ROLES,
     PartRecord,
@@ -36,7 +62,6 @@ from larvatus.evaluation.suite.results import (
     record_file,
     write_record,
 )
-from larvatus.evaluation.suite.settings import SuiteSettings
 from larvatus.inference.vectors.layers import LayerWeights
 from larvatus.models.nn.device import explain_out_of_memory
 from larvatus.training.engine.reporter import Reporter
@@ -204,3 +229,81 @@ def _all(run: SuiteRun, unmeasured: list[SkippedPart]) -> SuiteResults:
     labels = {role: next(iter(held.values())).label for role, held in records.items()}
     labels |= {subject.role: subject.label for subject in run.subjects}
     return SuiteResults(suite=run.suite, records=records, unmeasured=unmeasured, labels=labels)
+
+
+HELD_OUT = "text/en_wiki.valid.txt"
+SENSE_SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013")
+GLUE = ("sst2", "cola", "rte", "stsb", "mrpc")
+
+_BERT = "Devlin et al. 2019, Table 1 (test sets)"
+_WITH_DATA = "as quoted with the data, not looked up in the papers"
+_RAGANATO = "Raganato et al. 2017, as quoted with the data"
+_FREQUENT = dict(zip(SENSE_SETS, (65.6, 66.0, 54.5, 63.8), strict=True))
+
+
+def _glue(name: str) -> FineTunedPart:
+    title = TASKS[name].title
+    dev = None if name == "mrpc" else f"glue/{title}/dev.tsv"
+    said = "the last 408 rows of train.tsv" if dev is None else "the dev set"
+    return FineTunedPart(
+        name=name, title=title, task="classify", glue=name, train=f"glue/{title}/train.tsv", scored=dev, said=said
+    )
+
+
+def _references() -> dict[str, tuple[PublishedFigure, ...]]:
+    references = {
+        name: tuple(
+            PublishedFigure(system=system, value=PUBLISHED[system][name], source=_BERT)
+            for system in ("BERT-base", "BiLSTM+ELMo+Attn")
+        )
+        for name in GLUE
+    }
+    references["blimp"] = tuple(
+        PublishedFigure(system=system, value=value, source=_WITH_DATA)
+        for system, value in (("RoBERTa-large", 86.5), ("GPT-2", 82.6), ("people", 88.6), ("5-gram", 61.2))
+    )
+    for name in SENSE_SETS:
+        references[f"senses/{name}"] = (
+            PublishedFigure(system="most frequent sense", value=_FREQUENT[name], source=_RAGANATO),
+            PublishedFigure(system="BERT-large (mean of all sets)", value=73.5, source=_WITH_DATA),
+        )
+    return references
+
+
+def _tuned(name: str, title: str, task: str, files: str, *, scored: str = "dev") -> FineTunedPart:
+    """A model fine-tuned on the training file of a set; {} in `files` is the name of the split."""
+    train, test = files.format("train"), files.format(scored)
+    return FineTunedPart(name=name, title=title, task=task, train=train, scored=test, said=f"the {scored} set")
+
+
+_PARTS: tuple[SuitePart, ...] = (
+    MaskedPart(name="masked", title="Masked words", text=HELD_OUT),
+    MinimalPairsPart(name="blimp", title="BLiMP", pairs="blimp.jsonl"),
+    *map(_glue, GLUE),
+    _tuned("ewt", "EWT, UPOS", "tag", "pos/ewt/{}.conllu"),
+    _tuned("wikiann", "WikiANN-en", "tag", "ner/wikiann/en/{}.conll", scored="test"),
+    _tuned("wnut17", "WNUT-17", "tag", "ner/wnut17/{}.conll"),
+    _tuned("gum", "GUM, nested", "spans", "ner/gum/{}.conllu"),
+    FineTunedPart(
+        name="xquad", title="XQuAD-en", task="answer", train="qa/tydiqa/tydiqa.goldp.en.train.json",
+        scored="qa/xquad/xquad.en.json", said="XQuAD-en, after learning from TyDiQA's English gold passages",
+    ),
+    SensesPart(
+        name="senses", title="Word senses", tagged="senses/semcor.tar", wordnet="senses/wordnet30.tar",
+        sets={name: f"senses/raganato/{name}/{name}.data.xml" for name in SENSE_SETS},
+    ),
+    SimilarityPart(name="scws", title="SCWS", judgements="senses/scws.tsv"),
+    SimilarityPart(name="wic", title="WiC", judgements="senses/wic.jsonl", same_or_not=True),
+    IsotropyPart(name="isotropy", title="Isotropy", text=HELD_OUT),
+)  # fmt: skip
+ENGLISH = Suite(name="english", parts=_PARTS, references=_references())
+
+
+SuiteName = Literal["english"]
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (ENGLISH,)}
+
+
+def get_suite(name: str) -> Suite:
+    if name not in SUITES:
+        raise UsageError(f"there is no suite {name!r}{did_you_mean(name, SUITES)}; there are: {', '.join(SUITES)}")
+    return SUITES[name]

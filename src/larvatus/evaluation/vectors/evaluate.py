@@ -1,4 +1,12 @@
-"""Evaluate the vectors of a model on a set: read it, embed each distinct text once, score, with baselines if requested.
+"""Evaluate the vectors of a model on a set, with baselines if requested, and the scores as a record.
+
+Scores of a model's vectors on one set, and of baselines next to them.
+
+evaluation.metrics["spearman"].value                     # of the model
+evaluation.systems["TF-IDF"]["spearman"].low
+print(evaluation)
+
+Evaluate the vectors of a model on a set: read it, embed each distinct text once, score, with baselines if requested.
 
     request = VectorRequest(kind="sts", data="sts-dev.tsv", baselines=True)
     print(evaluate_vectors(lv.load(), request))
@@ -15,7 +23,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +32,7 @@ import numpy as np
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import UsageError
+from larvatus.core.tables import Row, Table, Tabular
 from larvatus.data.labelled.file_options import FileOptions
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.labelled.problems import Errors
@@ -31,27 +40,76 @@ from larvatus.data.labelled.records import Dataset, Kind, TextExample
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection, read_collection
 from larvatus.evaluation.retrieval import score_rankings
 from larvatus.evaluation.vectors.measures import (
+    BM25,
+    MODEL,
+    TF_IDF,
+    Embeds,
     LabelledSample,
+    VectorTable,
     classification_metrics,
     clustering_metrics,
+    embed_distinct,
     matching_labels,
     matching_metrics,
     rank_by_vectors,
     rank_by_words,
     sample_shots,
     similarity_metrics,
-)
-from larvatus.evaluation.vectors.results import Metrics, VectorEvaluation
-from larvatus.evaluation.vectors.text_vectors import (
-    BM25,
-    MODEL,
-    TF_IDF,
-    Embeds,
-    VectorTable,
-    embed_distinct,
     tf_idf,
 )
+from larvatus.metrics.intervals import Interval
 from larvatus.tasks.examples import read_examples
+
+Metrics = Mapping[str, Interval]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class VectorEvaluation(Tabular):
+    """Metrics with 95% intervals, whose unit is stated: queries, pairs, or documents and draws."""
+
+    kind: str
+    """What was measured: retrieval, sts, pairs, classification or clustering."""
+    model: str
+    data: str
+    unit: str
+    """What the intervals are over."""
+    how: str
+    """What was sampled, with seeds: one line."""
+    systems: Mapping[str, Metrics]
+    """Metrics of the model, and of the baselines."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Metrics of the model; the first is the main one."""
+        return self.systems[MODEL]
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("kind", "model", "data", "unit", "how")
+        return {**{name: getattr(self, name) for name in names}, "scores": self.to_dicts()}
+
+    def to_dicts(self) -> list[Row]:
+        """A row for each system and metric."""
+        return [
+            {"system": system, "metric": name, "value": score.value, "low": score.low, "high": score.high}
+            for system, metrics in self.systems.items()
+            for name, score in metrics.items()
+        ]
+
+    def table(self) -> Table:
+        rows = [
+            (row["system"], row["metric"], f"{row['value']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}")
+            for row in self.to_dicts()
+        ]
+        notes = (f"model: {self.model}", f"data: {self.data}", self.how, f"intervals over {self.unit}")
+        return Table(("system", "metric", "score", "95% interval"), rows, title=self.kind, left=2, notes=notes)
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def __repr__(self) -> str:
+        name, score = next(iter(self.metrics.items()))
+        return f"<VectorEvaluation: {self.kind}, {name} {score.value:.4f}>"
+
 
 VectorKind = Literal["retrieval", "sts", "pairs", "classification", "clustering"]
 

@@ -1,4 +1,15 @@
-"""Scores of vectors, by what they are used for.
+"""Scores of vectors, by what they are used for, and the unit vectors that are scored.
+
+Unit vectors of the distinct texts of a set, from a model or from TF-IDF.
+
+    vectors = embed_distinct(lv.load(), ["the river", "the town", "the river"])       # two texts go through the model
+    vectors.cosines(["the river"], ["the town"])
+
+Every text is embedded once, however often a set names it, and in the way of the model (`inference/vectors/
+pooling.py`). TF-IDF is the baseline that sees words only: an encoder that is not better than it has learned nothing
+that a set asks for.
+
+Scores of vectors, by what they are used for.
 
     rankings = rank_by_vectors(vectors, collection)
     similarity_metrics(vectors.cosines(first, second), scores)       # spearman, pearson (Cer et al. 2017)
@@ -17,7 +28,7 @@ for the order of the cosines, Pearson's r for proportions. Both have bootstrap i
 **Classification** from frozen vectors: logistic regression of `shots` examples of every class, in several draws, each
 scored on all test examples. Vectors are centred and scaled by one number, so that the mean square length of a draw is 1
 and the penalty weighs the same for all models (sparse ones keep their length, which is 1). The interval of the accuracy
-has both factors resampled, draws and test examples (`metrics/clusters.py`, Owen 2007), so few draws make it wide.
+has both factors resampled, draws and test examples (`metrics/intervals.py`, Owen 2007), so few draws make it wide.
 
 **Clustering**: mini-batch k-means (Sculley 2010) of vectors into as many clusters as there are labels, and V-measure,
 as in MTEB (Muennighoff et al. 2023). k-means depends on where it starts: the score is the mean over several seeds.
@@ -26,11 +37,12 @@ as in MTEB (Muennighoff et al. 2023). k-means depends on where it starts: the sc
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,13 +53,96 @@ from larvatus.core.rng import stream
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.data.labelled.retrieval_sets import RetrievalCollection
 from larvatus.evaluation.retrieval import DEPTH
-from larvatus.evaluation.vectors.text_vectors import VectorTable, scikit_learn
 from larvatus.inference.search.lexical import LexicalIndex, write_lexical
-from larvatus.metrics.bootstrap import Interval, bootstrap
-from larvatus.metrics.clustering import v_measure_interval
-from larvatus.metrics.clusters import crossed_mean
-from larvatus.metrics.correlation import pearson, spearman
-from larvatus.metrics.ranking import average_precision_of_scores, best_accuracy, trec_order
+from larvatus.metrics.classification import v_measure_interval
+from larvatus.metrics.intervals import Interval, bootstrap, crossed_mean
+from larvatus.metrics.ranking import average_precision_of_scores, best_accuracy, pearson, spearman, trec_order
+
+AT_ONCE = 1_024
+"""Texts between two reports of progress."""
+BLOCK = 1 << 24
+"""Similarities in memory."""
+MODEL, TF_IDF, BM25 = "model", "TF-IDF", "BM25"
+"""Names of systems in results."""
+
+
+class Embeds(Protocol):
+    """A model that gives vectors [n, D] of n texts."""
+
+    def embed(self, texts: Sequence[str]) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class VectorTable:
+    """Vectors of length 1 by text; a text without a vector, such as one without known words, has zeros."""
+
+    rows: Mapping[str, int]
+    matrix: Any
+    """[U, D] float32, or a sparse matrix of SciPy."""
+
+    def of(self, texts: Sequence[str]) -> Any:
+        """[n, D] vectors of texts, dense or sparse."""
+        return self.matrix[[self.rows[text] for text in texts]]
+
+    def cosines(self, first: Sequence[str], second: Sequence[str]) -> Doubles:
+        """[n] cosine of each text with the text at the same place."""
+        a, b = self.of(first), self.of(second)
+        products = a.multiply(b) if hasattr(a, "multiply") else a.astype(np.float64) * b
+        return np.asarray(products.sum(1), np.float64).reshape(-1)
+
+    def similarities(self, queries: Sequence[str], documents: Sequence[str]) -> Iterator[Floats]:
+        """[documents] cosines of each query with all documents."""
+        query_QD, document_ND = self.of(queries), self.of(documents)
+        step = max(1, BLOCK // max(1, len(documents)))
+        for begin in range(0, len(queries), step):
+            block_QN = query_QD[begin : begin + step] @ document_ND.T
+            yield from block_QN.toarray() if hasattr(block_QN, "toarray") else block_QN
+
+
+def embed_distinct(
+    model: Embeds, texts: Iterable[str], *, progress: Callable[[int], None] = lambda done: None
+) -> VectorTable:
+    """Unit vectors of a model, each distinct text once; `progress` gets how many are computed."""
+    distinct = sorted(dict.fromkeys(texts), key=len, reverse=True)
+    if not distinct:
+        raise DataError("there are no texts to embed; check the files")
+    parts = []
+    for begin in range(0, len(distinct), AT_ONCE):
+        parts.append(np.asarray(model.embed(distinct[begin : begin + AT_ONCE]), np.float32))
+        progress(min(begin + AT_ONCE, len(distinct)))
+    matrix_UD = np.concatenate(parts)
+    bad = np.flatnonzero(~np.isfinite(matrix_UD).all(1))
+    if len(bad):
+        raise DataError(f"the vector of {distinct[bad[0]]!r:.80} is not finite; the model's weights may be damaged")
+    lengths = np.linalg.norm(matrix_UD, axis=1, keepdims=True)
+    return VectorTable(_numbered(distinct), matrix_UD / np.maximum(lengths, 1e-12))
+
+
+def tf_idf(texts: Iterable[str]) -> VectorTable:
+    """TF-IDF of words, with the document frequencies of the texts themselves; no labels are seen."""
+    distinct = list(dict.fromkeys(texts))
+    words = scikit_learn("feature_extraction.text").TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+    try:
+        matrix = words.fit_transform(distinct)
+    except ValueError as fault:  # an empty vocabulary
+        raise DataError(f"TF-IDF finds no words in the texts ({fault}); leave baselines out") from fault
+    return VectorTable(_numbered(distinct), matrix.tocsr())
+
+
+def scikit_learn(module: str) -> Any:
+    """A module of scikit-learn, which classification, clustering and TF-IDF need."""
+    try:
+        return import_module(f"sklearn.{module}")
+    except ImportError as fault:
+        raise UsageError(
+            "classification, clustering and the TF-IDF baseline need scikit-learn, which is not installed; run: "
+            'pip install "larvatus[maps]"'
+        ) from fault
+
+
+def _numbered(texts: Sequence[str]) -> dict[str, int]:
+    return {text: row for row, text in enumerate(texts)}
+
 
 Rankings = dict[str, list[str]]
 """Query to documents, best first."""

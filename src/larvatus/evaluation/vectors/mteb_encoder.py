@@ -20,7 +20,7 @@ import numpy as np
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import UsageError
 from larvatus.inference.model import load
-from larvatus.inference.vectors.own_pooling import embed_options, vector_size
+from larvatus.inference.vectors.pooling import embed_options, vector_size
 
 if TYPE_CHECKING:
     from larvatus.inference.model import Model

@@ -22,7 +22,7 @@ from torch import Tensor
 from larvatus.core.arrays import Bools, Floats, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, runs
 from larvatus.core.errors import UsageError
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import PUNCTUATION

@@ -19,8 +19,8 @@ import numpy as np
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.rng import stream
-from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.isotropy import mean_pair_cosine
+from larvatus.metrics.ranking import pearson, spearman
 
 A_BIN = 100
 """Most words of each range."""

@@ -36,13 +36,13 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.core.outputs import check_directory
 from larvatus.core.ranges import digits
+from larvatus.core.run_identity import VERSION
 from larvatus.core.settings import Settings
-from larvatus.core.version import VERSION
 from larvatus.inference.interpret.attention import check_head
 from larvatus.models.bundle.card import without_marks
-from larvatus.models.bundle.card_update import read_card
 from larvatus.models.bundle.directory import Bundle, write_bundle
 from larvatus.models.bundle.huggingface import layout_for
+from larvatus.models.bundle.partial_updates import read_card
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.encoder import Encoder

@@ -43,8 +43,8 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
 from larvatus.inference.interpret.frequency import FrequencyEffect, RunningWords, choose_words, word_key
 from larvatus.inference.vectors.layers import LayerWeights
-from larvatus.inference.vectors.options import Pool
 from larvatus.inference.vectors.passages import LocatedText, PassageOptions, passages, sample
+from larvatus.inference.vectors.pooling import Pool
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.standardise_fit import counted, every_layer
 from larvatus.metrics.isotropy import isoscore_star

@@ -27,8 +27,7 @@ from larvatus.core.ranges import Count, Seed
 from larvatus.core.rng import random_bits
 from larvatus.core.settings import Settings
 from larvatus.data.text.documents import Document
-from larvatus.data.text.sentences import Mode, sentence_spans
-from larvatus.data.text.words import segment_words
+from larvatus.data.text.words import Mode, segment_words, sentence_spans
 from larvatus.inference.vectors.passages import breaks_lines
 
 Group = TypeVar("Group")

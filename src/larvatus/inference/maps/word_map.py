@@ -21,13 +21,20 @@ import numpy.typing as npt
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Count, SmallSeed
 from larvatus.core.settings import Settings
-from larvatus.core.tabular import Tabular, spreadsheet_cell
+from larvatus.core.tables import Tabular, spreadsheet_cell
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.maps.clusters import MAX_CLUSTERS, can_cluster, cluster, context_words, typical_words
+from larvatus.inference.maps.clusters import (
+    MAX_CLUSTERS,
+    Method,
+    can_cluster,
+    cluster,
+    context_words,
+    project,
+    typical_words,
+)
 from larvatus.inference.maps.instances import CorpusInstance, InstanceSample
-from larvatus.inference.maps.project import Method, project
 from larvatus.inference.vectors.layers import Layers, LayerWeights
-from larvatus.inference.vectors.options import EmbedOptions, Pool
+from larvatus.inference.vectors.pooling import EmbedOptions, Pool
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder

@@ -29,13 +29,12 @@ from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.outputs import check_outputs
 from larvatus.core.rng import stream
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
-from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import without_marks
-from larvatus.models.bundle.card_update import card_state, read_card
 from larvatus.models.bundle.directory import Bundle, check_model_directory, load_bundle, save_changed
 from larvatus.models.bundle.new_heads import sentence_bundle
+from larvatus.models.bundle.partial_updates import card_state, read_card, store_adapter
 from larvatus.models.bundle.sentence_adapter import (
     WEIGHTS,
     AdapterConfig,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import numpy as np
 
 from larvatus.core.errors import UsageError, did_you_mean
-from larvatus.core.tabular import ResultList
+from larvatus.core.tables import ResultList
 from larvatus.core.text_inputs import checked_text, checked_texts, checked_texts_or_words
 from larvatus.data.text.documents import ReadOptions, Skipped
 from larvatus.data.text.languages import LanguageSource, read_languages
@@ -27,13 +27,18 @@ from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagger import SenseOptions, SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.layers import PARTS, Layers, Unit
-from larvatus.inference.vectors.options import EmbedOptions, Pool
-from larvatus.inference.vectors.own_pooling import embed_options, vector_encoder, vector_head, vector_size
 from larvatus.inference.vectors.plan import Spans, Text
-from larvatus.inference.vectors.results import Vectors
+from larvatus.inference.vectors.pooling import (
+    EmbedOptions,
+    Pool,
+    embed_options,
+    vector_encoder,
+    vector_head,
+    vector_size,
+)
 from larvatus.inference.vectors.similarity import Similarities, WordInstance, similarities, word_instance
 from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
-from larvatus.inference.vectors.vectors import embed_matrix, embed_texts
+from larvatus.inference.vectors.vectors import Vectors, embed_matrix, embed_texts
 from larvatus.models.loaded import LoadedModel
 
 if TYPE_CHECKING:

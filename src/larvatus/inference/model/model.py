@@ -11,34 +11,28 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
 
-from larvatus.core.tabular import ResultList
+from larvatus.core.run_identity import VERSION
+from larvatus.core.tables import ResultList
 from larvatus.core.text_inputs import checked_inputs, checked_texts
-from larvatus.core.version import VERSION
 from larvatus.data.text.other_language import warn_of_other_language
-from larvatus.inference.cloze.fill import fill_blanks
+from larvatus.inference.cloze.fill import Candidates, fill_blanks
+from larvatus.inference.cloze.likelihood import score_texts
 from larvatus.inference.cloze.masked_copies import Method
-from larvatus.inference.cloze.pseudo_likelihood import score_texts
-from larvatus.inference.cloze.results import Fills
-from larvatus.inference.cloze.scores import Score
-from larvatus.inference.cloze.whole_words import Candidates
+from larvatus.inference.cloze.results import Fills, Score
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.model.ranking import rank_passages
-from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import without_marks
-from larvatus.models.bundle.card_update import read_card
 from larvatus.models.bundle.directory import check_model_directory, save_changed
-from larvatus.models.generation.generate import generate
-from larvatus.models.generation.results import Generated
-from larvatus.models.generation.settings import GenerateSettings
+from larvatus.models.bundle.partial_updates import read_card, store_adapter
+from larvatus.models.generation.generate import Generated, GenerateSettings, generate
 from larvatus.models.masked_prediction import require_predictor
 from larvatus.models.network import int8_weights
 from larvatus.tasks.inputs import readable, text_or_pair
 from larvatus.tasks.predict import Input, InputPlace, PredictOptions, TaskPredictor
 from larvatus.tasks.prompt.pattern import NULL, LabelWords
-from larvatus.tasks.prompt.prompted import prompt_config
-from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS, score_prompt, with_demonstrations
+from larvatus.tasks.prompt.prompted import NEUTRAL_TEXTS, prompt_config, score_prompt, with_demonstrations
 from larvatus.tasks.registry import with_task
-from larvatus.tasks.rerank.results import RankedPassage
+from larvatus.tasks.rerank.encode import RankedPassage
 from larvatus.tasks.results import Classified, Prediction
 from larvatus.tasks.scoring import ScoringOptions
 

@@ -30,7 +30,7 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import LarvatusError, UsageError
 from larvatus.core.outputs import check_directory, new_output
 from larvatus.core.regular_files import open_regular
-from larvatus.core.version import VERSION
+from larvatus.core.run_identity import VERSION
 from larvatus.data.text.tokenizer_files import WRITTEN
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.onnx_file import OPSET, Output, check_onnx, find_scorer, open_session, run_flat, write_onnx

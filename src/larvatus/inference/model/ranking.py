@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from larvatus.core.errors import UsageError
-from larvatus.core.tabular import ResultList
+from larvatus.core.tables import ResultList
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.predict import InputPlace, PredictOptions, TaskPredictor
 from larvatus.tasks.registry import is_finetuned, task_of
-from larvatus.tasks.rerank.encode import reranker_of
-from larvatus.tasks.rerank.results import RankedPassage, ScoredPassage
+from larvatus.tasks.rerank.encode import RankedPassage, ScoredPassage, reranker_of
 from larvatus.tasks.rerank.task import RerankTask
 
 

@@ -4,7 +4,7 @@
     summary.passages, summary.embedded, summary.reused
 
 Text streams: a file is read, cut into passages and written to the new generation, and blocks of texts without a vector
-go through the model and to the disk (`vector_cache.py`). Then the vectors are copied into the order of the passages,
+go through the model and to the disk (`write.py`). Then the vectors are copied into the order of the passages,
 and the manifest is replaced (`generation.py`). After a kill, or when the disk is full, the old index is whole, and the
 same command resumes. Memory holds a block of text for each worker, and 24 bytes for each vector of the old index.
 """
@@ -34,17 +34,22 @@ from larvatus.data.bulk.executor import Executor, LocalExecutor
 from larvatus.data.corpus.sources import skip_reasons
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
 from larvatus.data.text.readers import has_columns, read_documents
-from larvatus.data.text.sentences import Mode
+from larvatus.data.text.words import Mode
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.search.generation import NAME, FileSum, Generation, IndexManifest, map_vectors, passage_texts
-from larvatus.inference.search.graph import NAME as GRAPH
-from larvatus.inference.search.graph import check_graph, write_graph
+from larvatus.inference.search.late_index import write_postings
 from larvatus.inference.search.lexical import WORDS, write_lexical
-from larvatus.inference.search.passages import PassageSettings, passage_spans
-from larvatus.inference.search.quantised import Kind, VectorFormat
-from larvatus.inference.search.ragged import RaggedRecords, record_type, stored_kinds
-from larvatus.inference.search.sources import PlannedSource, SourcePlan, plan_sources, state_of
-from larvatus.inference.search.sparse_index import write_postings
+from larvatus.inference.search.nearest import NAME as GRAPH
+from larvatus.inference.search.nearest import check_graph, write_graph
+from larvatus.inference.search.sources import (
+    PassageSettings,
+    PlannedSource,
+    SourcePlan,
+    passage_spans,
+    plan_sources,
+    state_of,
+)
+from larvatus.inference.search.storage import Kind, RaggedRecords, VectorFormat, record_type, stored_kinds
 from larvatus.inference.search.text_vectors import (
     StoredTexts,
     check_model,
@@ -53,10 +58,11 @@ from larvatus.inference.search.text_vectors import (
     index_size,
     model_name,
 )
-from larvatus.inference.search.vector_cache import ComputedParts, VectorCache
 from larvatus.inference.search.write import (
+    ComputedParts,
     PassageRow,
     PassageWriter,
+    VectorCache,
     write_all_records,
     write_sources,
     write_vectors,

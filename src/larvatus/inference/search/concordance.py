@@ -23,11 +23,11 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.words import segment_words
-from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.passages import LocatedText, blocks
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 

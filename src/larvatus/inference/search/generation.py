@@ -4,8 +4,8 @@
     index/00002/sources.arrow    a row for each file of text: path, size, time, SHA-256, its first passage, how many
     index/00002/passages.arrow   a row for each passage: document, line, start, end, text, and the metadata columns
     index/00002/keys.npy         [N, 16] hash of each passage's text, by which a later build finds its vector again
-    index/00002/vectors.*.npy    [N, D] unit vectors (`quantised.py`)
-    index/00002/records.*        of late and sparse vectors: those of tokens, or weights of tokens (`ragged.py`)
+    index/00002/vectors.*.npy    [N, D] unit vectors (`storage.py`)
+    index/00002/records.*        of late and sparse vectors: those of tokens, or weights of tokens (`storage.py`)
 
 A build writes the next generation aside, then replaces the manifest in one step, then removes the old generation. A
 reader therefore sees the old index or the new one, and a build that is killed leaves the old one whole. Files are
@@ -29,8 +29,15 @@ from larvatus.core.checksummed import LONGEST, check_file, read_checksummed
 from larvatus.core.errors import ArtefactError
 from larvatus.core.regular_files import is_there, only_regular
 from larvatus.core.settings import Settings
-from larvatus.inference.search.quantised import Kind, StoredVectors, VectorFormat
-from larvatus.inference.search.ragged import AGAIN, RaggedRecords, record_type, stored_kinds
+from larvatus.inference.search.storage import (
+    AGAIN,
+    Kind,
+    RaggedRecords,
+    StoredVectors,
+    VectorFormat,
+    record_type,
+    stored_kinds,
+)
 from larvatus.models.heads.head import VectorKind
 
 NAME, SOURCES, PASSAGES, KEYS = "index.json", "sources.arrow", "passages.arrow", "keys.npy"

@@ -34,9 +34,9 @@ from larvatus.core.regular_files import is_there, only_regular
 from larvatus.core.settings import Settings
 from larvatus.inference.search.concordance import ConcordanceRow, DocumentFilter, VectorBlock, find_instances, fold_word
 from larvatus.inference.vectors.layers import Layers, LayerWeights
-from larvatus.inference.vectors.options import EmbedOptions, Pool
 from larvatus.inference.vectors.parts import BulkProgress, VectorParts
 from larvatus.inference.vectors.passages import LocatedText
+from larvatus.inference.vectors.pooling import EmbedOptions, Pool
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.models.loaded import LoadedModel
 

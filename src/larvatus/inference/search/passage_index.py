@@ -1,13 +1,23 @@
 """Search passages of documents by meaning: `lv.Index`.
 
+Rerank candidates with a model that reads query and passage together (Nogueira & Cho 2019).
+
+    reranker = open_reranker("runs/rerank")
+    reranker.score("who may appeal?", ["Any party may appeal.", "The court sat on Monday."])
+
+Anything with a method `score(query, passages)` is a reranker. A directory must hold a model of the task `rerank`: of
+`larvatus finetune rerank`, or a cross-encoder of `sentence-transformers`.
+
+Search passages of documents by meaning: `lv.Index`.
+
     index = lv.Index.open("index")                      # with the model that it was built with
     for hit in index.search("who may appeal against a decision?", top=5):
         hit.score, hit.document, hit.start, hit.text
 
 The question goes through the model that the index was built with; the score of a passage is the cosine of the two
 vectors (Reimers & Gurevych 2019), or that of another kind of vectors (`text_vectors.py`). `build.py` makes an index,
-`exact.py` and `graph.py` find the nearest vectors, `late_index.py` and `sparse_index.py` search the other kinds,
-`lexical.py` ranks by words, `exact.py` fuses both rankings, `rerank.py` orders the best again.
+`nearest.py` and `nearest.py` find the nearest vectors, `late_index.py` and `late_index.py` search the other kinds,
+`lexical.py` ranks by words, `nearest.py` fuses both rankings, a reranker orders the best again.
 """
 
 from __future__ import annotations
@@ -16,30 +26,76 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Protocol, Self, cast, overload
+
+import numpy as np
 
 from larvatus.core.arrays import Bools, Ints
-from larvatus.core.errors import DataError, UsageError, did_you_mean
+from larvatus.core.errors import DataError, NumericsError, UsageError, did_you_mean
 from larvatus.core.files import as_text
 from larvatus.core.ranges import Count
 from larvatus.core.settings import Settings
-from larvatus.core.tabular import ResultList
+from larvatus.core.tables import ResultList
 from larvatus.core.text_inputs import checked_texts
 from larvatus.inference.model.loading import load
 from larvatus.inference.model.model import Model
-from larvatus.inference.search.exact import Matches, fuse, nearest_vectors
+from larvatus.inference.model.ranking import check_reranker, score_passages
 from larvatus.inference.search.filters import Where, allowed_rows
 from larvatus.inference.search.generation import METADATA, Generation, IndexManifest
-from larvatus.inference.search.graph import NAME as GRAPH
-from larvatus.inference.search.graph import VectorGraph, has_usearch, require_usearch
-from larvatus.inference.search.late_index import LateIndex
+from larvatus.inference.search.late_index import LateIndex, SparseIndex
 from larvatus.inference.search.lexical import WORDS, LexicalIndex
-from larvatus.inference.search.rerank import Reranker, open_reranker
-from larvatus.inference.search.rerank import rerank as rerank_matches
+from larvatus.inference.search.nearest import NAME as GRAPH
+from larvatus.inference.search.nearest import (
+    Matches,
+    VectorGraph,
+    fuse,
+    has_usearch,
+    nearest_vectors,
+    ranked,
+    require_usearch,
+)
 from larvatus.inference.search.results import SearchHit, SearchResults
 from larvatus.inference.search.sources import changed_sources
-from larvatus.inference.search.sparse_index import SparseIndex
 from larvatus.inference.search.text_vectors import check_model, sparse_weights, token_vectors, unit_vectors
+from larvatus.tasks.inputs import PredictOptions
+
+
+class Reranker(Protocol):
+    def score(self, query: str, passages: Sequence[str]) -> Sequence[float]:
+        """How relevant each passage is to the query; larger is more."""
+
+
+class PairReranker:
+    """A fine-tuned model that scores pairs of query and passage."""
+
+    def __init__(self, model: Model) -> None:
+        check_reranker(model.bundle)
+        self._model = model
+
+    def score(self, query: str, passages: Sequence[str]) -> list[float]:
+        model = self._model
+        scored = score_passages(model.bundle, query, passages, PredictOptions(), device=str(model.device))
+        return [passage.score for passage in scored]
+
+
+def open_reranker(given: str | Path | Model | Reranker, *, device: str = "auto") -> Reranker:
+    """A reranker from a directory or a loaded model; a model of another task is refused."""
+    if not isinstance(given, str | Path | Model):
+        return given
+    return cast(Reranker, PairReranker(given if isinstance(given, Model) else load(given, device=device)))
+
+
+def rerank_matches(reranker: Reranker, query: str, matches: Matches, passages: Sequence[str], *, top: int) -> Matches:
+    """The candidates in the order of the reranker's scores."""
+    scores = np.asarray(list(reranker.score(query, passages)), dtype=np.float64)
+    if scores.shape != matches.rows.shape:
+        raise UsageError(
+            f"the reranker gave {scores.size} scores for {len(matches)} passages; it must give one for each"
+        )
+    if not np.isfinite(scores).all():
+        raise NumericsError("a score of the reranker is not finite; check its weights")
+    return ranked(matches.rows, scores, top)
+
 
 LEAST_CANDIDATES = 100
 

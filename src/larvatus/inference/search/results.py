@@ -13,8 +13,7 @@ from typing import Any
 
 from larvatus.core import notebook
 from larvatus.core.errors import printable
-from larvatus.core.tables import Column, Table
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Column, Table, Tabular
 
 SHOWN = 90
 """Characters of a passage in a table."""

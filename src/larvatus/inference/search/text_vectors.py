@@ -2,9 +2,9 @@
 
 | kind | stored for each passage | searched by |
 | --- | --- | --- |
-| dense | a unit vector (`quantised.py`) | `exact.py`, `graph.py` |
+| dense | a unit vector (`storage.py`) | `nearest.py`, `nearest.py` |
 | late | 8-bit vectors of its tokens, and their mean as a unit vector | `late_index.py` |
-| sparse | tokens of the vocabulary with weights | `sparse_index.py` |
+| sparse | tokens of the vocabulary with weights | `late_index.py` |
 
     index_kind(model)                                   # "late"
     encode_passages(model, texts, ("float16",))         # the arrays and records to store
@@ -23,15 +23,14 @@ from larvatus.core.errors import ArtefactError, NumericsError
 from larvatus.data.labelled.records import Place
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.search.generation import IndexManifest
-from larvatus.inference.search.late_index import encode_tokens, mean_vector
-from larvatus.inference.search.quantised import Kind, StoredVectors
-from larvatus.inference.search.sparse_index import encode_weights
-from larvatus.inference.vectors.own_pooling import embed_options, vector_size
+from larvatus.inference.search.late_index import encode_tokens, encode_weights, mean_vector
+from larvatus.inference.search.storage import Kind, StoredVectors
+from larvatus.inference.vectors.pooling import embed_options, vector_size
 from larvatus.models.heads.head import VectorKind
 from larvatus.tasks.embed.compared import ComparedTexts, SparseTexts, TokenTexts, compared_texts, reading_of
 from larvatus.tasks.embed.encode import encode_sentences
 from larvatus.tasks.embed.examples import SentenceExample
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.scoring import ScoringOptions
 
 

@@ -25,7 +25,7 @@ from larvatus.inference.senses.tagged import SenseInstance, SenseSentence, gold_
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.metrics.classification import SenseScore, sense_f1
-from larvatus.metrics.paired import PairedDifference, paired_bootstrap
+from larvatus.metrics.intervals import PairedDifference, paired_bootstrap
 
 Answers = dict[str, tuple[str, ...]]
 

@@ -29,7 +29,7 @@ from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.settings import Settings
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.layers import Layers
-from larvatus.inference.vectors.options import EmbedOptions, Pool
+from larvatus.inference.vectors.pooling import EmbedOptions, Pool
 from larvatus.models.bundle.manifest import read_manifest, verify, write_manifest
 from larvatus.models.bundle.weights import read_tensors, write_tensors
 

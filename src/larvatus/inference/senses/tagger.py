@@ -5,7 +5,7 @@
         print(word.text, word.key, word.similarity)
 
 The candidates are the senses of the word's lemma and, if it is known, part of speech. A word with one sense takes it. A
-sense without tagged words backs off (`backoff.py`); if no candidate has a vector, WordNet's first sense is the answer.
+sense without tagged words backs off (`build.py`); if no candidate has a vector, WordNet's first sense is the answer.
 Each step can be switched off; a word for which no step is left has no answer.
 
 `find_instances` finds the words of running text that are in WordNet, longest phrases first, with the lemmas they may be
@@ -26,13 +26,11 @@ from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.ranges import Weight
 from larvatus.core.settings import Settings
-from larvatus.core.tabular import ResultList, Tabular
+from larvatus.core.tables import ResultList, Tabular
 from larvatus.core.text_inputs import checked_texts
-from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.words import segment_words
-from larvatus.inference.senses.backoff import Rung, SenseBackoff, SenseCandidates, Step
-from larvatus.inference.senses.build import embed_instances
+from larvatus.data.text.words import Mode, segment_words, sentence_spans
+from larvatus.inference.senses.build import Rung, SenseBackoff, SenseCandidates, Step, embed_instances
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagged import Lemmas, SenseInstance, SenseSentence, SentenceBuilder
 from larvatus.inference.senses.wordnet import NAMES, POS, WordNet

@@ -24,20 +24,18 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.outputs import check_outputs
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.executor import Executor, LocalExecutor
-from larvatus.data.bulk.skipped import compute_good_rows, skip_row, skips_bad_rows
+from larvatus.data.bulk.parts import compute_good_rows, skip_row, skips_bad_rows
 from larvatus.data.corpus.sources import fingerprint, skip_reasons
 from larvatus.data.text.other_language import warn_of_other_language
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
-from larvatus.data.text.sentences import Mode, sentence_spans
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.data.text.words import Mode, sentence_spans
 from larvatus.inference.vectors.layers import LayerWeights
-from larvatus.inference.vectors.options import EmbedOptions
-from larvatus.inference.vectors.own_pooling import vector_encoder, vector_head, vector_identity, vector_size
 from larvatus.inference.vectors.parts import BulkProgress, Number, VectorParts, assemble, check_format, rows, schema
 from larvatus.inference.vectors.passages import LocatedText, blocks, breaks_lines
 from larvatus.inference.vectors.plan import read_marks
-from larvatus.inference.vectors.results import Vectors
-from larvatus.inference.vectors.vectors import embed_texts
+from larvatus.inference.vectors.pooling import EmbedOptions, vector_encoder, vector_head, vector_identity, vector_size
+from larvatus.inference.vectors.vectors import Vectors, embed_texts
 from larvatus.models.loaded import LoadedModel, settings_hash
 from larvatus.models.nn.device import explain_out_of_memory
 

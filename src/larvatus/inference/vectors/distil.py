@@ -32,8 +32,8 @@ from larvatus.core.settings import Settings
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.vectors.layers import LayerWeights
-from larvatus.inference.vectors.own_pooling import embed_options
 from larvatus.inference.vectors.plan import EncodedUnits, make_plan
+from larvatus.inference.vectors.pooling import embed_options
 from larvatus.inference.vectors.vectors import run_plan
 from larvatus.models.nn.static import TokenTable
 

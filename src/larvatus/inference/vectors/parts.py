@@ -33,7 +33,7 @@ from larvatus.core.outputs import new_output
 from larvatus.core.settings import Settings
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.inference.vectors.passages import LocatedText
-from larvatus.inference.vectors.results import Vectors
+from larvatus.inference.vectors.vectors import Vectors
 
 Number = Literal["float32", "float16"]
 

@@ -17,8 +17,7 @@ from larvatus.core.ranges import CountOrNone
 from larvatus.core.rng import stream
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Document, ReadOptions, Skipped, has_columns, read_documents
-from larvatus.data.text.sentences import Mode, sentence_spans
-from larvatus.data.text.words import segment_words
+from larvatus.data.text.words import Mode, segment_words, sentence_spans
 
 CHARACTERS = 1_000
 """Characters of a passage, if its sentences allow: about 200 tokens of English."""

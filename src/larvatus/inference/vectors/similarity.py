@@ -17,10 +17,10 @@ import numpy as np
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.plan import MarkedText, mark_word, read_mark
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
 from larvatus.models.nn.encoder import Encoder
 

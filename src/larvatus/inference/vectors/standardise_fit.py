@@ -20,11 +20,10 @@ from larvatus.core.ranges import Instances
 from larvatus.core.settings import Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.vectors.options import EmbedOptions, Pool, Unit
 from larvatus.inference.vectors.passages import LocatedText, PassageOptions, blocks, passages, sample
-from larvatus.inference.vectors.results import Vectors
+from larvatus.inference.vectors.pooling import EmbedOptions, Pool, Unit
 from larvatus.inference.vectors.standardise import RunningMoments, Standardiser
-from larvatus.inference.vectors.vectors import embed_texts
+from larvatus.inference.vectors.vectors import Vectors, embed_texts
 from larvatus.models.nn.encoder import Encoder
 
 CHARACTERS = 1 << 14

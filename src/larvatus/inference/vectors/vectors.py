@@ -1,5 +1,23 @@
 """Contextual vectors (chapter §11.3): one `Vectors` for each text, in the order of the texts.
 
+Vectors of a text: its units with their characters and vectors.
+
+result = model.vectors(["The bank of the river."], unit="word")[0]
+result.units                     # ('The', 'bank', 'of', 'the', 'river', '.')
+result.vectors[1]                # the vector of "bank"
+print(result)
+
+Vectors of texts by a static model, without a pooling plan: the mean row of each text, many thousand texts a second.
+
+    static_matrix(table, tokenizer, texts, options, head)            # [B, D]
+    for vectors in embed_static(table, tokenizer, texts, options, head): ...
+
+The same as the general way through an encoder (`vectors.py`), which the server takes, with less work for each text: the
+library tokenises on all cores, and the matrix needs no object for a text. A
+static model has no contexts, so it has vectors of whole texts only: other units, layers and poolings are refused.
+
+Contextual vectors (chapter §11.3): one `Vectors` for each text, in the order of the texts.
+
     for vectors in embed_texts(encoder, tokenizer, texts, EmbedOptions(unit="word", layers="last4")):
         vectors.units, vectors.vectors
 
@@ -10,25 +28,172 @@ are used are computed. A text longer than the model's window is read in several 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from larvatus.core.arrays import Floats, Ints
+from larvatus.core import notebook
+from larvatus.core.arrays import Floats, Integers, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges, runs
 from larvatus.core.errors import UsageError
+from larvatus.core.tables import Tabular
+from larvatus.data.text.align import join_words
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.vectors.layers import LayerWeights
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.layers import PARTS, LayerWeights, Unit
 from larvatus.inference.vectors.plan import EncodedUnits, PoolingPlan, Spans, Text, check_texts, encode_units, make_plan
-from larvatus.inference.vectors.results import Vectors
-from larvatus.inference.vectors.static_texts import check_static, embed_static, static_matrix
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.models.heads.embedding import Embedding
 from larvatus.models.nn.device import check_bf16, forward_budget, on_device
 from larvatus.models.nn.encoder import Encoder
 from larvatus.models.nn.static import TokenTable
+
+_SHOWN = 12
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Vectors(Tabular):
+    """The U units of one text, in order of the text (spans in the order given)."""
+
+    text: str
+    unit: Unit
+    spans: Ints
+    """[U, 2] characters of each unit in `text`."""
+    vectors: Floats
+    """[U, D], or [layers + 1, U, D] for all layers. Units in `missing` are NaN."""
+    tokens: int
+    """Tokens of the text, all of which were read …"""
+    windows: int
+    """… in this many windows."""
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    @property
+    def array(self) -> Floats:
+        """The vectors as an array: like `vectors`, but [D] for a sentence or document."""
+        whole: Floats = self.vectors if self.unit in PARTS else self.vectors[..., 0, :]
+        return whole
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The text of each unit."""
+        return tuple(self.text[start:end] for start, end in self.spans.tolist())
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Units without a vector: the vocabulary deletes all their characters (a lone accent, a control)."""
+        column = self.vectors[..., 0] if self.vectors.ndim == 2 else self.vectors[0, :, 0]
+        return tuple(np.flatnonzero(np.isnan(column)).tolist())
+
+    def _repr_html_(self) -> str:
+        top = self.vectors if self.vectors.ndim == 2 else self.vectors[-1]
+        rows = [
+            (text, *(f"{number:.3f}" for number in vector[:4].tolist()), "…")
+            for text, vector in zip(self.units, top, strict=True)
+        ]
+        shape = " × ".join(map(str, self.vectors.shape))
+        return notebook.table((self.unit, "1", "2", "3", "4", ""), rows, note=f"{shape}, {self.tokens:,} tokens read")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: a missing vector is None."""
+        missing = set(self.missing)
+        by_unit = self.vectors if self.vectors.ndim == 2 else self.vectors.swapaxes(0, 1)
+        return {
+            "text": self.text,
+            "unit": self.unit,
+            "tokens": self.tokens,
+            "windows": self.windows,
+            "units": [
+                {"text": text, "start": start, "end": end, "vector": None if index in missing else vector.tolist()}
+                for index, (text, (start, end), vector) in enumerate(
+                    zip(self.units, self.spans.tolist(), by_unit, strict=True)
+                )
+            ],
+        }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each unit; `vector` is a list (a list of lists for all layers), or None if it is missing."""
+        return list(self.to_dict()["units"])
+
+    def __str__(self) -> str:
+        shape = " × ".join(map(str, self.vectors.shape))
+        read = f"{self.tokens:,} tokens read" + (f" in {self.windows:,} windows" if self.windows > 1 else "")
+        lines = [f"{len(self):,} {self.unit}{'s' if len(self) != 1 else ''} · {shape} · {read}"]
+        top = self.vectors if self.vectors.ndim == 2 else self.vectors[-1]
+        for text, vector in zip(self.units[:_SHOWN], top, strict=False):
+            some = " ".join(f"{number:7.3f}" for number in vector[:4].tolist())
+            lines.append(f"  {_short(text):<20}  {some} …")
+        return "\n".join([*lines, *(["  …"] if len(self) > _SHOWN else [])])
+
+    def __repr__(self) -> str:
+        return f"<Vectors of {len(self):,} × {self.unit}, {' × '.join(map(str, self.vectors.shape))}>"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 20 else line[:19] + "…"
+
+
+def check_static(options: EmbedOptions) -> None:
+    """Refuse what a table of tokens does not have."""
+    if options.unit in PARTS:
+        raise UsageError(
+            f"a static model has vectors of texts, not of a {options.unit} in its context; use unit sentence or "
+            "document, or the model that it was distilled from"
+        )
+    if options.layers != "last" or options.pool != "mean" or options.standardise is not None:
+        raise UsageError("a static model has one layer, whose mean is a text; leave out layers, pool and standardise")
+
+
+def static_matrix(
+    table: TokenTable, tokenizer: Tokenizer, texts: Sequence[Text], options: EmbedOptions, head: Embedding | None
+) -> Floats:
+    """The vectors of the texts, a row for each: [B, size]."""
+    ids, lengths = tokenizer.encode_lengths(_plain(texts))
+    return mean_rows(table, ids, lengths, options, head)
+
+
+def embed_static(
+    table: TokenTable, tokenizer: Tokenizer, texts: Sequence[Text], options: EmbedOptions, head: Embedding | None
+) -> Iterator[Vectors]:
+    """The vectors of each text."""
+    plain = _plain(texts)
+    ids, lengths = tokenizer.encode_lengths(plain)
+    vectors_BD = mean_rows(table, ids, lengths, options, head)
+    ends_B = np.fromiter(map(len, plain), np.int64, len(plain))
+    spans_B12 = np.stack([np.zeros_like(ends_B), ends_B], axis=1)[:, None]
+    for number, (text, count) in enumerate(zip(plain, lengths.tolist(), strict=True)):
+        yield Vectors(
+            text=text,
+            unit=options.unit,
+            spans=spans_B12[number],
+            vectors=vectors_BD[number : number + 1],
+            tokens=count,
+            windows=1,
+        )
+
+
+def _plain(texts: Sequence[Text]) -> list[str]:
+    return [text if isinstance(text, str) else join_words(text)[0] for text in texts]
+
+
+@torch.inference_mode()
+def mean_rows(table: TokenTable, ids: Integers, lengths: Ints, options: EmbedOptions, head: Embedding | None) -> Floats:
+    """The vector of each text from its tokens, texts end to end: [B, size]; NaN for a text without tokens."""
+    starts_B = torch.from_numpy(edges(lengths)[:-1]).to(table.device)
+    x_BD = table.means(torch.from_numpy(ids.astype(np.int64)).to(table.device), starts_B)
+    if options.projected and head is not None:
+        x_BD = head.project(x_BD)
+    if options.normalise:
+        x_BD = torch.nn.functional.normalize(x_BD, dim=-1)
+    x_BD[torch.from_numpy(lengths == 0).to(table.device)] = torch.nan
+    vectors: Floats = x_BD.cpu().numpy()
+    return vectors
+
 
 TEXTS_AT_ONCE = 8_192
 CHARACTERS_AT_ONCE = 1 << 20

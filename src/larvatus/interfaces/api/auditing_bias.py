@@ -15,18 +15,16 @@ import msgspec
 
 from larvatus.core.errors import UsageError
 from larvatus.core.files import sha256
-from larvatus.core.flags import Flag, PathName
 from larvatus.core.outputs import check_directory
 from larvatus.core.ranges import Seed, whole
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, PathName, Settings
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.evaluation.audit.bias.associations import read_associations, score_associations
 from larvatus.evaluation.audit.bias.pairs import read_crows, sample_pairs, score_crows
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader, Progress
 from larvatus.evaluation.audit.bias.report import REPORT, BiasReport, Resampling
 from larvatus.evaluation.audit.bias.stereoset import read_stereoset, score_stereoset
-from larvatus.evaluation.audit.bias.swap_words import read_swaps
-from larvatus.evaluation.audit.bias.swaps import audit_swaps
+from larvatus.evaluation.audit.bias.swaps import audit_swaps, read_swaps
 from larvatus.evaluation.audit.bias.templates import read_templates, score_templates
 from larvatus.evaluation.audit.bias.winobias import read_winobias, score_winobias, winobias_files
 from larvatus.evaluation.cards.claims import bias_claims

@@ -17,9 +17,9 @@ import msgspec
 
 from larvatus.core.errors import UsageError
 from larvatus.evaluation.speed.measure import BenchmarkPlan, measure, worker_counts
-from larvatus.evaluation.speed.model import BenchmarkModel, model_of_recipe, pretrained_model
 from larvatus.evaluation.speed.results import Benchmark
 from larvatus.evaluation.speed.scaling import ScalingResult, scale_corpus, scale_training
+from larvatus.evaluation.speed.training import BenchmarkModel, model_of_recipe, pretrained_model
 from larvatus.interfaces.settings import BenchSettings, MachineSettings, read_settings
 from larvatus.models.network import Network
 from larvatus.models.nn.device import explain_out_of_memory
@@ -27,8 +27,8 @@ from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.pretraining.adapt import adapted_recipe
-from larvatus.training.pretraining.memory import check_memory
-from larvatus.training.pretraining.parent import ParentModel
+from larvatus.training.pretraining.job import ParentModel
+from larvatus.training.pretraining.plan import check_memory
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import BenchKeywords

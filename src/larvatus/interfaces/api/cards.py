@@ -17,12 +17,10 @@ import msgspec
 
 from larvatus.core import files, notebook
 from larvatus.core.errors import ArtefactError, DataError, UsageError, printable
-from larvatus.evaluation.cards.request import ClaimedModel, DataFinder
-from larvatus.evaluation.cards.verify import Verification, Verifier
+from larvatus.evaluation.cards.verify import ClaimedModel, DataFinder, Verification, Verifier
 from larvatus.interfaces.api.rerun import RERUN
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.card import format_claim
-from larvatus.models.bundle.card_update import CardState, card_state, write_card
 from larvatus.models.bundle.claims import (
     WORLD,
     Claim,
@@ -36,6 +34,7 @@ from larvatus.models.bundle.claims import (
     size_claims,
 )
 from larvatus.models.bundle.model_names import model_path
+from larvatus.models.bundle.partial_updates import CardState, card_state, write_card
 from larvatus.models.nn.device import choose_device
 from larvatus.training.pretraining.saving import TRAINING_FACTS
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
-from larvatus.evaluation.compare.candidates import Candidate, read_ablation, read_candidates
 from larvatus.evaluation.compare.compare import Comparison
 from larvatus.evaluation.compare.compare import compare as train_candidates
 from larvatus.evaluation.compare.downstream import Downstream
 from larvatus.evaluation.compare.labelled_sets import Sets, parse_sets
 from larvatus.evaluation.compare.results import ComparisonResults
+from larvatus.evaluation.compare.runs import Candidate, read_ablation, read_candidates
 from larvatus.interfaces.settings import (
     BudgetSettings,
     CompareSettings,

@@ -20,7 +20,7 @@ from larvatus.core.outputs import check_directory, check_outputs, write_output
 from larvatus.core.rng import stream
 from larvatus.core.signals import resumable
 from larvatus.data.bulk.executor import BulkSettings
-from larvatus.data.bulk.skipped import ignoring_bad_rows, write_errors_to
+from larvatus.data.bulk.parts import ignoring_bad_rows, write_errors_to
 from larvatus.data.corpus.build import BuildOptions, CorpusSummary
 from larvatus.data.corpus.build import build_corpus as build_shards
 from larvatus.data.corpus.hygiene.check import CorpusCheck, CorpusChecker, SharedSet, describe_reason
@@ -34,8 +34,8 @@ from larvatus.data.text.documents import Document, Skipped
 from larvatus.data.text.languages import path_of, read_languages, train_mixed_vocabulary
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.tokenizer_files import WRITTEN
+from larvatus.data.text.vocabularies import BPEConfig, ByteBPEConfig, TokenizerConfig, UnigramConfig, WordPieceConfig
 from larvatus.data.text.vocabularies.characters import CharactersConfig
-from larvatus.data.text.vocabulary import BPEConfig, ByteBPEConfig, TokenizerConfig, UnigramConfig, WordPieceConfig
 from larvatus.inference.web_page import asset, build_page
 from larvatus.interfaces.settings import Corpus, TextSettings, VocabularySettings, read_settings, text_given
 from larvatus.models.bundle.model_names import model_path

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from larvatus.core.arrays import Ints
-from larvatus.core.version import VERSION
+from larvatus.core.run_identity import VERSION
 from larvatus.data.text.readers import Skipped
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.model import Model, load

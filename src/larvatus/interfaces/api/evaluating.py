@@ -17,20 +17,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from larvatus.core.errors import UsageError
-from larvatus.core.tabular import ResultList, Tabular
+from larvatus.core.tables import ResultList, Tabular
 from larvatus.data.labelled.glue import TASKS, GlueTask, glue_task, read_glue
 from larvatus.data.labelled.in_memory import Examples
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.records import Dataset
-from larvatus.data.text.sentences import is_language
-from larvatus.evaluation.compare.transfer import ByLanguage, TransferResult, files_by_language, source_language
-from larvatus.evaluation.vectors.evaluate import VectorKind
-from larvatus.evaluation.vectors.results import VectorEvaluation
+from larvatus.data.text.words import is_language
+from larvatus.evaluation.compare.languages import ByLanguage, TransferResult, files_by_language, source_language
+from larvatus.evaluation.vectors.evaluate import VectorEvaluation, VectorKind
 from larvatus.inference.model import Model
 from larvatus.interfaces.api.evaluation_claims import task_claims
 from larvatus.interfaces.api.task_settings import EvaluationSettings, split_columns
-from larvatus.interfaces.api.text_evaluation import HeldOutSettings, TextScores, score_text
-from larvatus.interfaces.api.vector_evaluation import evaluate_model_vectors
+from larvatus.interfaces.api.text_evaluation import HeldOutSettings, TextScores, evaluate_model_vectors, score_text
 from larvatus.interfaces.settings import Corpus, TextSettings, loaded_model, read_settings
 from larvatus.models.bundle.claims import claim_dicts
 from larvatus.models.bundle.directory import Bundle, load_bundle

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from larvatus.core.arrays import Ints
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory, check_outputs, new_output, write_output
 from larvatus.core.ranges import Count, Seed, ShareBetween, whole
 from larvatus.core.rng import stream
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.corpus.canaries import canaries_file, read_canaries
 from larvatus.data.text.readers import Skipped, list_files, read_documents
+from larvatus.evaluation.audit.leaks import LeakReport
 from larvatus.evaluation.audit.leaks.exposure import ExposureOptions, exposures
 from larvatus.evaluation.audit.leaks.extraction import (
     DocumentsTooShort,
@@ -30,17 +30,15 @@ from larvatus.evaluation.audit.leaks.extraction import (
     extraction,
 )
 from larvatus.evaluation.audit.leaks.membership import Membership, membership
-from larvatus.evaluation.audit.leaks.report import LeakReport
 from larvatus.evaluation.audit.leaks.restoration import Restoration, RestorationOptions, restoration
-from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words
-from larvatus.evaluation.audit.sampled_texts import SampledTexts, sample_texts
+from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, SampledTexts, Words, sample_texts
 from larvatus.evaluation.cards.claims import leak_claims
 from larvatus.inference.cloze.likelihood import find_reader
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluation_claims import changed_reading
 from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.bundle.checksums import model_digest
-from larvatus.models.generation.prompts import can_infill
+from larvatus.models.generation.generator import can_infill
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import AuditLeaksKeywords, SplitMembersKeywords

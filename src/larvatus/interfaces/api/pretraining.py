@@ -29,8 +29,7 @@ from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget
 from larvatus.training.pretraining.adapt import AdaptedRecipe, AdaptedTexts, ParentVocabulary, adapted_recipe
 from larvatus.training.pretraining.evaluation import HeldOutScores
-from larvatus.training.pretraining.job import PretrainingJob
-from larvatus.training.pretraining.parent import ParentModel
+from larvatus.training.pretraining.job import ParentModel, PretrainingJob
 from larvatus.training.pretraining.plan import EPOCHS
 from larvatus.training.pretraining.prepare import prepare
 from larvatus.training.pretraining.run import train as train_encoder

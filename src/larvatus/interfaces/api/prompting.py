@@ -23,8 +23,7 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.few_shot.experiment import run_experiment
 from larvatus.tasks.few_shot.pet import PetRun
-from larvatus.tasks.few_shot.results import PromptTable
-from larvatus.tasks.few_shot.settings import FewShotSettings, FewShotTraining
+from larvatus.tasks.few_shot.results import FewShotSettings, FewShotTraining, PromptTable
 from larvatus.tasks.few_shot.training import FewShot, sample_examples
 from larvatus.tasks.prompt.pattern import NULL, LabelWords, words_by_label
 from larvatus.tasks.prompt.prompted import check_trains

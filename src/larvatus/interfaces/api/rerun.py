@@ -35,9 +35,9 @@ from larvatus.evaluation.audit.toxicity.generated import Samples
 from larvatus.evaluation.audit.toxicity.generated import Tokens as GeneratedTokens
 from larvatus.evaluation.audit.toxicity.measure import NEUTRAL
 from larvatus.evaluation.cards.claims import checksum_of_files
-from larvatus.evaluation.cards.request import ChangedData, MissingData, NotRerunnable, OnlyRecorded, RerunRequest
+from larvatus.evaluation.cards.verify import ChangedData, MissingData, NotRerunnable, OnlyRecorded, RerunRequest
 from larvatus.evaluation.suite.part import SuitePart
-from larvatus.evaluation.suite.suites import get_suite
+from larvatus.evaluation.suite.run import get_suite
 from larvatus.interfaces.api.auditing_bias import MOST_PAIRS, PERMUTATIONS, SAMPLES, audit_bias
 from larvatus.interfaces.api.evaluating import score_examples, score_glue
 from larvatus.interfaces.api.leaks import (
@@ -55,11 +55,10 @@ from larvatus.models.bundle.claims import Claim, PowerDraw, energy_claims, size_
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.models.recipes import parse_recipe
-from larvatus.tasks.examples import read_examples
+from larvatus.tasks.examples import read_examples, same_places
 from larvatus.tasks.registry import parse_file_options, task_of, tasks_of, with_task
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.trainer.save import contents_hash
-from larvatus.tasks.trainer.split import same_places
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 from larvatus.training.pretraining.evaluation import evaluate_held_out
 from larvatus.training.pretraining.saving import corpus_claims, held_out_claims

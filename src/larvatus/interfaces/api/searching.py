@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 import msgspec
 
-from larvatus.core.flags import Flag, PathName
 from larvatus.core.ranges import Count
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, PathName, Settings
 from larvatus.core.signals import resumable
 from larvatus.data.bulk.executor import BulkSettings
-from larvatus.data.bulk.skipped import write_errors_to
+from larvatus.data.bulk.parts import write_errors_to
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import Model, load
 from larvatus.inference.search.build import (
@@ -29,8 +28,8 @@ from larvatus.inference.search.build import (
 )
 from larvatus.inference.search.filters import read_conditions
 from larvatus.inference.search.passage_index import Index, RankingOptions
-from larvatus.inference.search.passages import PassageSettings
 from larvatus.inference.search.results import SearchResults
+from larvatus.inference.search.sources import PassageSettings
 from larvatus.interfaces.settings import TextSettings, read_settings
 
 if TYPE_CHECKING:

@@ -17,11 +17,9 @@ from larvatus.core import files
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
 from larvatus.evaluation.cards.claims import suite_claims
-from larvatus.evaluation.suite.part import DataFolder, SuiteModel
+from larvatus.evaluation.suite.part import DataFolder, SuiteModel, SuiteSettings
 from larvatus.evaluation.suite.results import ROLES, SuiteResults, as_markdown
-from larvatus.evaluation.suite.run import SuiteRun, run_suite
-from larvatus.evaluation.suite.settings import SuiteSettings
-from larvatus.evaluation.suite.suites import get_suite
+from larvatus.evaluation.suite.run import SuiteRun, get_suite, run_suite
 from larvatus.inference.model import Model
 from larvatus.interfaces.settings import read_settings
 from larvatus.training.engine.reporter import Reporter

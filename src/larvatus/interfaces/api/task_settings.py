@@ -14,12 +14,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, CountOrNone, Factor, Length, PositiveShare, Seed, Size, whole
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.labelled.problems import Errors
 from larvatus.models.bundle.model_names import model_or_packaged
-from larvatus.models.generation.settings import Beams
+from larvatus.models.generation.generate import Beams
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions

@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag, PathName
 from larvatus.core.outputs import check_outputs, write_output
 from larvatus.core.ranges import Count, Seed, whole
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, PathName, Settings
 from larvatus.data.text.readers import read_documents
-from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words
-from larvatus.evaluation.audit.sampled_texts import sample_texts
+from larvatus.evaluation.audit.masked_loss import MaskedLossOptions, Masks, Words, sample_texts
 from larvatus.evaluation.audit.toxicity.before_after import AnyToxicity, BeforeAfter, before_after, read_stereotypes
 from larvatus.evaluation.audit.toxicity.generated import GeneratedOptions, Samples, Tokens, generated_toxicity
 from larvatus.evaluation.audit.toxicity.judges import ClassifierJudge, Judge, WordListJudge

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 import msgspec
 
 from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.core.flags import Flag, PathName
 from larvatus.core.outputs import check_outputs
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, PathName, Settings
 from larvatus.core.signals import resumable
 from larvatus.data.bulk.executor import BulkSettings
-from larvatus.data.bulk.skipped import write_errors_to
+from larvatus.data.bulk.parts import write_errors_to
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import Skipped
 from larvatus.inference.model import Model
@@ -30,15 +29,13 @@ from larvatus.inference.search.index import IndexDescription
 from larvatus.inference.search.index import build_index as write_index
 from larvatus.inference.senses.build import build_senses as mean_of_tagged
 from larvatus.inference.senses.inventory import SenseInventory
-from larvatus.inference.senses.semcor import read_semcor
-from larvatus.inference.senses.tagged import ReadingCounts
+from larvatus.inference.senses.tagged import ReadingCounts, read_semcor
 from larvatus.inference.senses.wordnet import WordNet
 from larvatus.inference.vectors.bulk import BulkOptions, BulkRun, BulkSummary
 from larvatus.inference.vectors.bulk import embed_files as write_vectors
-from larvatus.inference.vectors.options import EmbedOptions, Pool, VectorOptions
-from larvatus.inference.vectors.own_pooling import embed_options
 from larvatus.inference.vectors.parts import BulkProgress
 from larvatus.inference.vectors.passages import PassageOptions, passages
+from larvatus.inference.vectors.pooling import EmbedOptions, Pool, VectorOptions, embed_options
 from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.loaded import model_fingerprint, settings_hash
 

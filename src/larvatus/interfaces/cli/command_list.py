@@ -133,7 +133,9 @@ COMMANDS = {
         "Measure this machine: matrix ceiling, training, embedding, loader, memory and installed peers; or --grow.",
     ),
     "recipes": CommandEntry("pretrain:app", _START, "List the published systems, or show one as TOML."),
-    "tokenizer": CommandEntry("tokenizer:app", _TEXT, "Train a vocabulary on text, or show how it splits a text."),
+    "tokenizer": CommandEntry(
+        "corpus:tokenizer_app", _TEXT, "Train a vocabulary on text, or show how it splits a text."
+    ),
     "corpus": CommandEntry("corpus:app", _TEXT, "Check text, and build, show and verify token shards."),
     "pretrain": CommandEntry(
         "pretrain:pretrain",
@@ -151,7 +153,7 @@ COMMANDS = {
         "Repeat a published ablation on your own text: variants of one recipe, everything else equal.",
     ),
     "convert": CommandEntry(
-        "convert:convert",
+        "pretrain:convert",
         _MODELS,
         "Convert a model to another layout: ours or one of Hugging Face's. Heads that the layout lacks are dropped.",
     ),
@@ -161,9 +163,9 @@ COMMANDS = {
         "Render the model card from the claims in larvatus.json, add figures, or recompute all of them (--verify).",
     ),
     "adapter": CommandEntry(
-        "adapter:app", _MODELS, "Add a sentence adapter to a model, extract one, or merge it into the weights."
+        "embed:adapter_app", _MODELS, "Add a sentence adapter to a model, extract one, or merge it into the weights."
     ),
-    "export": CommandEntry("convert:app", _MODELS, "Export a model to ONNX, and check it against torch."),
+    "export": CommandEntry("pretrain:export_app", _MODELS, "Export a model to ONNX, and check it against torch."),
     "fill": CommandEntry("fill:fill", _FILL, "Fill the blanks of texts with the most probable words."),
     "score": CommandEntry(
         "score:score",
@@ -171,7 +173,7 @@ COMMANDS = {
         "Score texts word by word by pseudo-log-likelihood, or minimal pairs by accuracy (--pairs).",
     ),
     "generate": CommandEntry(
-        "generate:generate", _FILL, "Continue texts token by token: greedy, sampled, or by beam search (gpt, t5)."
+        "fill:generate", _FILL, "Continue texts token by token: greedy, sampled, or by beam search (gpt, t5)."
     ),
     "data": CommandEntry("data:app", _FINETUNE, "Check labelled data before fine-tuning."),
     "finetune": CommandEntry(
@@ -203,7 +205,7 @@ COMMANDS = {
         "Find the passages of documents that answer a question. With a QUESTION, the command is `ask`.",
     ),
     "distil": CommandEntry(
-        "distil:app", _VECTORS, "Make a small static model from a sentence encoder: one vector for each token."
+        "embed:distil_app", _VECTORS, "Make a small static model from a sentence encoder: one vector for each token."
     ),
     "similar": CommandEntry(
         "similar:app",
@@ -211,7 +213,7 @@ COMMANDS = {
         "Compare word instances by cosine, or find the nearest ones in a corpus. With TEXTS, the command is `words`.",
     ),
     "map": CommandEntry(
-        "map:word_map",
+        "similar:word_map",
         _VECTORS,
         "Draw instances of words in a corpus as points: a page to explore, a picture, a table.",
     ),

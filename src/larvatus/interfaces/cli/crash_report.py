@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from larvatus.core.errors import ArtefactError, LarvatusError, is_out_of_memory, printable
-from larvatus.core.version import VERSION
+from larvatus.core.run_identity import VERSION
 from larvatus.interfaces.cli.streams import go_on_without_stdout
 
 UNEXPECTED = 70

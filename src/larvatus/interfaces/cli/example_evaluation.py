@@ -18,16 +18,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
-from larvatus.core.settings import Settings
-from larvatus.core.tables import Table
-from larvatus.core.tabular import Row
+from larvatus.core.settings import Flag, Settings
+from larvatus.core.tables import Row, Table
 from larvatus.data.bulk.row_files import row_file
 from larvatus.data.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task
 from larvatus.data.labelled.problems import Errors
 from larvatus.data.labelled.squad import write_predictions
-from larvatus.evaluation.compare.transfer import TransferResult
+from larvatus.evaluation.compare.languages import TransferResult
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.evaluating import (
     LabelledSource,
@@ -39,7 +37,7 @@ from larvatus.interfaces.api.evaluating import (
 )
 from larvatus.interfaces.api.task_settings import EvaluationSettings
 from larvatus.interfaces.cli.options import check_plot
-from larvatus.interfaces.cli.tables import show_part, show_report, wide_console
+from larvatus.interfaces.cli.output import show_part, show_report, wide_console
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.new_heads import sentence_bundle
 from larvatus.tasks.evaluation.evaluation import Evaluation

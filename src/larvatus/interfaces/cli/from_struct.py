@@ -33,8 +33,8 @@ import typer
 from rich.markup import escape
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import PANEL_OF_STRUCT, Flag, field_docs
 from larvatus.core.ranges import Range, ranges_of, whole
+from larvatus.core.settings import PANEL_OF_STRUCT, Flag, field_docs
 from larvatus.training.engine.settings import BUDGETS
 
 _ANY = Range(-sys.float_info.max, sys.float_info.max)

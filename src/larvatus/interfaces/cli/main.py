@@ -15,11 +15,11 @@ from typing import Any
 import typer
 
 from larvatus.core.errors import LarvatusError, OlderNameWarning, OtherLanguageWarning, UsageError, printable
+from larvatus.core.run_identity import VERSION
 from larvatus.core.signals import Stopped, exit_code, terminable
-from larvatus.core.version import VERSION
 from larvatus.interfaces.cli.command_list import COMMANDS, LazyGroup
 from larvatus.interfaces.cli.crash_report import STOPPED, complain, machine_error, stopping_at_once
-from larvatus.interfaces.cli.progress import is_quiet, set_quiet
+from larvatus.interfaces.cli.output import is_quiet, set_quiet
 from larvatus.interfaces.cli.streams import ReaderGone, go_on_without_stdout
 
 _BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever this typer keeps its click

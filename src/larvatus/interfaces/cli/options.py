@@ -15,14 +15,13 @@ import msgspec
 import typer
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs, require_matplotlib
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.bulk.executor import BulkSettings
 from larvatus.data.bulk.row_files import check_row_file
 from larvatus.data.text.languages import LanguagePath, LanguageSource
-from larvatus.data.text.sentences import is_language
 from larvatus.data.text.streams import labelled_encoding
+from larvatus.data.text.words import is_language
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.cli.from_struct import Panel
 from larvatus.interfaces.settings import TextSettings

@@ -10,7 +10,7 @@ A request takes two steps, both scheduled here under one lock:
 1. A worker thread takes a unit of work and runs its operation. Waiting requests for the same operation and model with
    the same options share one call; two such calls run at once, one in the encoder and one being prepared.
 2. When an operation calls the encoder, its batch waits. The encoder thread takes whole sequences of all waiting batches
-   up to a budget of tokens, and runs the encoder once for them (`forward_pass.py`).
+   up to a budget of tokens, and runs the encoder once for them (`requests.py`).
 
 Small work goes first, and waiting counts in favour of both: a short text waits for the pass that runs, never for all of
 a long one, and long work is not postponed for ever. Units that a request has already had count against its next one,
@@ -36,9 +36,17 @@ from torch import Tensor
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.threads import reset_after_fork
-from larvatus.interfaces.serve.errors import Cancelled, Closing, QueueFull
-from larvatus.interfaces.serve.forward_pass import BatchPart, EncoderJob, joined_states
-from larvatus.interfaces.serve.requests import OperationRequest, RequestFuture, ResponseRate, WorkUnit, run_items
+from larvatus.interfaces.serve.requests import (
+    BatchPart,
+    EncoderJob,
+    OperationRequest,
+    RequestFuture,
+    ResponseRate,
+    WorkUnit,
+    joined_states,
+    run_items,
+)
+from larvatus.interfaces.serve.responses import Cancelled, Closing, QueueFull
 from larvatus.models.nn.encoder import Encoder
 
 SMALL = 8_192

@@ -23,9 +23,9 @@ import msgspec
 
 from larvatus.core.errors import LarvatusError, did_you_mean
 from larvatus.core.signals import Stop, handle_signals
-from larvatus.interfaces.serve.errors import BadRequest, OverLimit, WrongBody, error_body, http_status, logger
+from larvatus.interfaces.serve.operations import OPERATIONS
 from larvatus.interfaces.serve.operations.operation import read_body
-from larvatus.interfaces.serve.operations.registry import OPERATIONS
+from larvatus.interfaces.serve.responses import BadRequest, OverLimit, WrongBody, error_body, http_status, logger
 from larvatus.interfaces.serve.server import Server
 
 MODELS = "models"

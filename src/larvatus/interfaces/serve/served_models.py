@@ -30,9 +30,9 @@ from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.standardise import FOLDER, SUFFIX, Standardiser
 from larvatus.interfaces.serve.batcher import Batcher
-from larvatus.interfaces.serve.errors import CannotDo, NoSuchModel
+from larvatus.interfaces.serve.operations import OPERATIONS
 from larvatus.interfaces.serve.operations.operation import ServedModel, is_packaged
-from larvatus.interfaces.serve.operations.registry import OPERATIONS
+from larvatus.interfaces.serve.responses import CannotDo, NoSuchModel
 from larvatus.interfaces.serve.served_index import ServedIndex
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle.model_names import NAME

@@ -15,7 +15,6 @@ from typing import Any
 
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.batcher import Batcher
-from larvatus.interfaces.serve.errors import OverLimit, TimedOut, error_body
 from larvatus.interfaces.serve.operations.operation import (
     Body,
     Operation,
@@ -25,6 +24,7 @@ from larvatus.interfaces.serve.operations.operation import (
     token_lengths,
 )
 from larvatus.interfaces.serve.requests import ItemResult, OperationRequest, RequestFuture
+from larvatus.interfaces.serve.responses import OverLimit, TimedOut, error_body
 from larvatus.interfaces.serve.served_models import ServedModels
 from larvatus.interfaces.serve.settings import ServeSettings
 

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from typing import Annotated
 
 from larvatus.core.errors import UsageError, printable
-from larvatus.core.flags import Flag, PathName
 from larvatus.core.ranges import Range, whole
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, PathName, Settings
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?")
 LIMITS = "Limits of a request"

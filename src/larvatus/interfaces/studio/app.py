@@ -30,9 +30,8 @@ from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.interfaces.studio.http import POLICY, StudioMiddleware, with_error_responses
 from larvatus.interfaces.studio.learn import Learner
-from larvatus.interfaces.studio.routes import StudioModels, learn_routes, reading_routes
+from larvatus.interfaces.studio.routes import StudioModels, learn_routes, reading_routes, search_routes
 from larvatus.interfaces.studio.search import IndexBuilder
-from larvatus.interfaces.studio.search_routes import search_routes
 from larvatus.interfaces.studio.settings import Folders
 
 PAGE = Path(__file__).parent / "page"

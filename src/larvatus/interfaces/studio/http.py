@@ -34,8 +34,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from larvatus.core.errors import LarvatusError
 from larvatus.core.ranges import digits
-from larvatus.interfaces.serve.errors import BadRequest, RequestError, WrongBody, error_body, http_status
 from larvatus.interfaces.serve.middleware.access import AllowedHosts, is_same_origin
+from larvatus.interfaces.serve.responses import BadRequest, RequestError, WrongBody, error_body, http_status
 from larvatus.interfaces.studio.learn_request import MOST_BYTES
 
 FRESH = {"Cache-Control": "no-store"}

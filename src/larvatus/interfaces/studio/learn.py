@@ -26,7 +26,7 @@ import msgspec
 
 from larvatus.core import files
 from larvatus.core.errors import UsageError
-from larvatus.interfaces.serve.errors import RequestError, without_paths
+from larvatus.interfaces.serve.responses import RequestError, without_paths
 from larvatus.interfaces.studio.learn_request import LearnJob
 from larvatus.interfaces.studio.settings import Folders
 

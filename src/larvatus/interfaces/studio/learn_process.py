@@ -22,8 +22,8 @@ import msgspec
 from larvatus.core.errors import LarvatusError, Preempted
 from larvatus.interfaces.api.finetuning import finetune
 from larvatus.interfaces.studio.learn_request import LearnJob
+from larvatus.tasks.trainer.checkpoint import Epoch
 from larvatus.tasks.trainer.config import Callbacks
-from larvatus.tasks.trainer.selection import Epoch
 from larvatus.training.engine.reporter import Reporter
 
 Send = Callable[..., None]

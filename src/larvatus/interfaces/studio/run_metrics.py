@@ -22,7 +22,7 @@ from typing import Any
 
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.regular_files import open_regular, walk
-from larvatus.interfaces.serve.errors import RequestError
+from larvatus.interfaces.serve.responses import RequestError
 
 METRICS = "metrics.jsonl"
 DEEPEST, MOST_RUNS, MOST_FOLDERS = 5, 500, 20_000

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
+from larvatus.core.settings import Flag
 from larvatus.interfaces.serve.settings import ListenSettings, ServeSettings, is_loopback
 
 TAUGHT = "studio"

@@ -14,8 +14,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from larvatus.core.run_identity import VERSION
 from larvatus.core.tables import markdown_table
-from larvatus.core.version import VERSION
 from larvatus.models.bundle.claims import COMMANDS, STATISTIC, Claim, Data
 
 BEGIN = "<!-- figures: rendered from larvatus.json by `larvatus card`; your own text is kept before and after -->"

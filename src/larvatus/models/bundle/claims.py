@@ -35,8 +35,8 @@ import torch
 
 from larvatus.core.errors import ArtefactError, DataError, LarvatusError, did_you_mean, printable
 from larvatus.core.ranges import Range, Seed, check_ranges, whole
+from larvatus.core.run_identity import VERSION
 from larvatus.core.settings import Settings
-from larvatus.core.version import VERSION
 from larvatus.metrics.figures import CONDITIONS, figure_label
 from larvatus.models.network import Network
 

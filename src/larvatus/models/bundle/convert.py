@@ -24,10 +24,8 @@ import torch
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.regular_files import cached_blob
-from larvatus.core.version import VERSION
-from larvatus.models.bundle.adapter_store import store_adapter
+from larvatus.core.run_identity import VERSION
 from larvatus.models.bundle.card import figures_section, with_figures
-from larvatus.models.bundle.card_update import read_card
 from larvatus.models.bundle.claims import Claim, claim_dicts, read_claims
 from larvatus.models.bundle.directory import (
     CONFIG,
@@ -41,12 +39,13 @@ from larvatus.models.bundle.huggingface import (
     LAYOUTS,
     Architecture,
     ModelLayout,
+    Native,
     get_layout,
     layout_for,
     stated_architecture,
     unsupported_reason,
 )
-from larvatus.models.bundle.huggingface.native import Native
+from larvatus.models.bundle.partial_updates import read_card, store_adapter
 from larvatus.models.bundle.weight_files import Reconstruction
 from larvatus.models.bundle.weights import find_weights
 from larvatus.models.network import ObjectiveConfig, tag

@@ -51,10 +51,9 @@ from larvatus.models.bundle.huggingface import (
 from larvatus.models.bundle.model_names import find_model
 from larvatus.models.bundle.sentence_adapter import SentenceAdapter, read_adapter
 from larvatus.models.bundle.sentence_modules import WRITTEN as MODULE_FILES
-from larvatus.models.bundle.sentence_pooling import read_pooling
-from larvatus.models.bundle.sizes import check_sizes
+from larvatus.models.bundle.sentence_modules import read_pooling
 from larvatus.models.bundle.static_directory import read_static, static_folder
-from larvatus.models.bundle.weight_files import WeightFiles
+from larvatus.models.bundle.weight_files import WeightFiles, check_sizes
 from larvatus.models.bundle.weights import (
     CRF_FILE,
     find_weights,
@@ -64,7 +63,7 @@ from larvatus.models.bundle.weights import (
     write_crf,
     write_tensors,
 )
-from larvatus.models.heads.registry import HEAD_TYPES
+from larvatus.models.heads import HEAD_TYPES
 from larvatus.models.network import Network, ObjectiveConfig, tag
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.initialise import empty_weights
@@ -105,7 +104,7 @@ class Bundle:
     head_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Default settings of fine-tuned heads in that family, by head (`TaskHeads.default_settings`)."""
     pooling: str = ""
-    """How a sentence encoder pools a text into one vector (`sentence_pooling.py`); empty for other models."""
+    """How a sentence encoder pools a text into one vector (`sentence_modules.py`); empty for other models."""
     adapter: SentenceAdapter | None = None
     """What makes a sentence encoder of the encoder, if the directory has it."""
 

@@ -22,8 +22,8 @@ from larvatus.core import files
 from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import Tally
 from larvatus.core.regular_files import is_there, refuse_link, size_of
+from larvatus.core.run_identity import VERSION
 from larvatus.core.settings import Settings
-from larvatus.core.version import VERSION
 from larvatus.models.bundle.weights import plain_name
 
 NAME = files.MANIFEST

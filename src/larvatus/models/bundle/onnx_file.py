@@ -37,7 +37,7 @@ from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.models.heads.head import Head
 from larvatus.models.network import Network
 from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.layout import AttentionMask
 from larvatus.models.nn.encoder_base import Encoder
 from larvatus.models.nn.transformer import Transformer
 from larvatus.models.objectives import MaskedLM

@@ -1,5 +1,15 @@
 """The modules of a sentence encoder, as a `sentence-transformers` directory has them, read and written.
 
+The pooling of a sentence encoder, as a `sentence-transformers` package states it.
+
+    read_pooling(Path("all-MiniLM-L6-v2"))        # "mean"
+
+`modules.json` lists the parts of such a package; the one of type `…Pooling` has a folder (mostly `1_Pooling`) with a
+`config.json` that names the pooling (`pooling_mode`) or has a switch for each kind (`pooling_mode_mean_tokens`).
+`sentence_modules.py` reads all parts.
+
+The modules of a sentence encoder, as a `sentence-transformers` directory has them, read and written.
+
     modules.json                  which modules follow the transformer: Pooling, Dense …, Normalize
     1_Pooling/config.json         how tokens are pooled
     2_Dense/config.json           a linear layer after it, with 2_Dense/model.safetensors; there may be several, or none
@@ -25,20 +35,78 @@ from torch import Tensor
 
 from larvatus.core import files
 from larvatus.core.errors import ArtefactError
+from larvatus.core.files import read_json
 from larvatus.core.ranges import Size
 from larvatus.core.regular_files import is_there, refuse_link
 from larvatus.core.settings import Settings
 from larvatus.data.text.template import Template
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle.huggingface.layout import Architecture
-from larvatus.models.bundle.sentence_pooling import PACKAGE, STATIC, module_folder, read_modules, stated_pooling
 from larvatus.models.bundle.weights import Shape, check_fit, read_header, read_tensors, write_tensors
 from larvatus.models.heads.embedding import DenseProjection, EmbeddingConfig, TextPool
 from larvatus.models.heads.head import Dense
 from larvatus.models.heads.pooling import summary_pool
-from larvatus.models.heads.reranking import MARKER
+from larvatus.models.heads.sequence_score import MARKER
 from larvatus.models.network import Network, ObjectiveConfig
 from larvatus.models.nn.static import StaticConfig
+
+PACKAGE = "modules.json"
+STATIC = "StaticEmbedding"
+"""The module of static models, in place of Transformer and Pooling."""
+FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""Their switches, and the name of each kind."""
+
+
+def read_pooling(directory: Path) -> str:
+    """The name of the pooling, several joined by +; empty for a model that is no such package or has no pooling."""
+    if not is_there(directory / PACKAGE):
+        return ""
+    pooling = next((folder for kind, folder in read_modules(directory) if kind == "Pooling"), None)
+    return "" if pooling is None else stated_pooling(directory, pooling)
+
+
+def read_modules(directory: Path) -> list[tuple[str, str]]:
+    """Kind and folder of each module of a package: ``[("Transformer", ""), ("Pooling", "1_Pooling"), …]``."""
+    source = directory / PACKAGE
+    modules: Any = read_json(source)
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise ArtefactError(f"{source} is not a list of modules; correct it, or remove it to read only the encoder")
+    return [(str(module.get("type", "")).rpartition(".")[2], str(module.get("path", ""))) for module in modules]
+
+
+def module_folder(directory: Path, folder: str) -> Path:
+    """The folder of a module; a name that leads elsewhere is refused."""
+    if folder in ("", ".", "..") or Path(folder).name != folder or "\0" in folder:
+        raise ArtefactError(f"{directory / PACKAGE} names the folder {folder!r}, which is no folder of its directory")
+    refuse_link(directory / folder)
+    return directory / folder
+
+
+def stated_pooling(directory: Path, folder: str) -> str:
+    """The pooling that the folder of the module states."""
+    source = directory / PACKAGE
+    plain = folder not in ("", ".", "..") and Path(folder).name == folder and "\0" not in folder
+    path = directory / folder / "config.json" if plain else source
+    refuse_link(path.parent)
+    if not plain or not is_there(path):
+        raise ArtefactError(f"{source} names the pooling {folder!r}, but there is no {folder}/config.json")
+    config: Any = read_json(path)
+    if not isinstance(config, dict):
+        raise ArtefactError(f"{path} states no pooling; correct it, or remove {source.name}")
+    named = config.get("pooling_mode")
+    if isinstance(named, str):
+        return named
+    if isinstance(named, list):
+        return "+".join(map(str, named))
+    return "+".join(name for flag, name in FLAGS.items() if config.get(flag) is True)
+
 
 PREFIX = "objectives.embedding."
 """Beginning of the parameter names of an embedding head."""
@@ -293,8 +361,8 @@ def module_files(directory: Path) -> list[Path]:
 def marked_config(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """config.json with the marker of a cross-encoder, if the files next to it say that it is one.
 
-    Version 4 of the library writes this entry of config.json, and so do we (`models/heads/reranking.py`). Before, it
-    was another field. Since version 6 it is in `config_sentence_transformers.json`, next to a `modules.json` of one
+    Version 4 of the library writes this entry of config.json, and so do we (`models/heads/sequence_score.py`). Before,
+    it was another field. Since version 6 it is in `config_sentence_transformers.json`, next to a `modules.json` of one
     module, the transformer. A package of other modules loses the classes that it was trained from: its heads are those
     in the file.
     """

@@ -22,10 +22,9 @@ from larvatus.core.regular_files import is_there
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle import manifest as manifests
 from larvatus.models.bundle import sentence_modules
-from larvatus.models.bundle.huggingface import StaticEmbedding
-from larvatus.models.bundle.huggingface.static import PARAMETER, ROWS
+from larvatus.models.bundle.huggingface import PARAMETER, ROWS, StaticEmbedding
 from larvatus.models.bundle.manifest import Manifest
-from larvatus.models.bundle.sentence_pooling import PACKAGE, STATIC, module_folder, read_modules
+from larvatus.models.bundle.sentence_modules import PACKAGE, STATIC, module_folder, read_modules
 from larvatus.models.bundle.weights import find_weights, read_header, read_tensors
 from larvatus.models.heads.embedding import EmbeddingConfig
 from larvatus.models.network import Network

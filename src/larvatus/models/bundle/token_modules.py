@@ -23,14 +23,16 @@ from larvatus.core.regular_files import is_there
 from larvatus.models.bundle.huggingface.layout import Architecture
 from larvatus.models.bundle.sentence_modules import (
     LENGTH_FILE,
+    PACKAGE,
     SENTENCE_FILE,
     UnsupportedModule,
+    module_folder,
     read_dense,
+    read_modules,
     write_folders,
     write_package,
 )
-from larvatus.models.bundle.sentence_pooling import PACKAGE, module_folder, read_modules
-from larvatus.models.heads.late_interaction import LateInteractionConfig
+from larvatus.models.heads.embedding import LateInteractionConfig
 from larvatus.models.heads.sparse import SparseConfig
 from larvatus.models.network import Network, tag
 

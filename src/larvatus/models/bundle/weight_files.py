@@ -1,4 +1,6 @@
-"""The weight files of a model: tensors in one file or several, in floating point or in int8.
+"""The weight files of a model, and whether they belong to its settings.
+
+The weight files of a model: tensors in one file or several, in floating point or in int8.
 
     files = WeightFiles.open(find_weights(directory), layout)     # headers only: nothing is allocated yet
     unused = files.check(layout, wanted)                          # one error that lists everything that does not fit
@@ -15,6 +17,12 @@ Reading gives float32, so an int8 model can do everything that others can. The f
 `transformers` does not find it and mistake the integers for weights.
 
 Example: ``write_tensors(directory / NAME, quantise_tensors(tensors))``, ``dict(iter_int8(directory / NAME))``
+
+Whether the files of a model directory belong together, before memory is allocated for what they state.
+
+    check_sizes(architecture, tokenizer, Path("runs/mine/config.json"), tensors=len(file.entries))
+
+A config.json of another model, or a hostile one, states layers, tokens or segments that the other files lack.
 """
 
 from __future__ import annotations
@@ -28,7 +36,8 @@ import torch
 from torch import Tensor
 
 from larvatus.core.errors import ArtefactError
-from larvatus.models.bundle.huggingface import ModelLayout
+from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.models.bundle.huggingface import Architecture, ModelLayout
 from larvatus.models.bundle.weights import INT8, TensorEntry, check_fit, check_float, iter_tensors, read_header
 
 NAME = INT8
@@ -169,3 +178,30 @@ class WeightFiles:
                         "weights are not supported"
                     )
         return tensors
+
+
+MAX_SHARED = 1_000
+"""Most layers that share one block: no number of tensors limits them, so config.json may not state any number."""
+
+
+def check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path, *, tensors: int) -> None:
+    """Refuse a config.json and a tokenizer that do not fit each other, or the number of stored tensors."""
+    if architecture.model.layers > (MAX_SHARED if architecture.model.blocks < architecture.model.layers else tensors):
+        raise ArtefactError(f"{source} states {architecture.model.layers:,} layers, but has only {tensors:,} tensors")
+    if tokenizer.size > architecture.vocabulary:
+        raise ArtefactError(
+            f"{source} states {architecture.vocabulary:,} tokens, but its tokenizer has {tokenizer.size:,}; they "
+            "belong to different models"
+        )
+    if architecture.model.enclosed and not tokenizer.template.encloses:
+        raise ArtefactError(
+            f"{source}: the tokenizer adds no special token before a text, or none after it, and the model needs "
+            "both; correct post_processor in tokenizer.json, or cls_token and sep_token in tokenizer_config.json"
+        )
+    if tokenizer.library.post_processor is not None and architecture.model.segments > 1:
+        highest = tokenizer.template.highest_segment
+        if highest >= architecture.model.segments:
+            raise ArtefactError(
+                f"{source} states {architecture.model.segments} segments, but its tokenizer numbers them up to "
+                f"{highest}; they belong to different models"
+            )

@@ -1,4 +1,14 @@
-"""Generate continuations of many prompts, in batches of similar length, within a budget of tokens.
+"""Generate continuations of many prompts: settings, batches of similar length, results.
+
+Settings of generation, the same for Python and the command; checked before a model is loaded.
+
+GenerateSettings(max_tokens=20, temperature=0.8, top_p=0.9, samples=3) GenerateSettings(beams=4, length_penalty=1.2)
+
+Generate continuations of many prompts, in batches of similar length, and their results.
+
+Results of generation: small frozen objects that print well and convert to dicts.
+
+Generate continuations of many prompts, in batches of similar length, within a budget of tokens.
 
     for generated in generate(network, tokenizer, ["Once upon a", "The"], GenerateSettings(max_tokens=20)):
         print(generated.text)
@@ -9,24 +19,218 @@ prompts of a batch, each with `width` sequences.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal, overload
 
+import msgspec
 import numpy as np
 import torch
 
+from larvatus.core import notebook
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, runs
-from larvatus.core.errors import UsageError
+from larvatus.core.errors import UsageError, did_you_mean
+from larvatus.core.ranges import Count, PositiveShare, Range, Seed, short_repr, whole
+from larvatus.core.settings import Flag, Settings
+from larvatus.core.tables import Tabular
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.models.generation.beam_search import BeamSettings, beam_search
-from larvatus.models.generation.decoding import DecodedSequence, SampledChoice, Sampling, Stopping, decode, greedy
-from larvatus.models.generation.generator import GenerationState, Generator, require_generator
-from larvatus.models.generation.prompts import continuation_text, end_ids, prompt_ids
-from larvatus.models.generation.results import Continuation, Generated
-from larvatus.models.generation.settings import DEFAULT_MAX_TOKENS, GenerateSettings
+from larvatus.models.generation.decoding import (
+    BeamSettings,
+    DecodedSequence,
+    SampledChoice,
+    Sampling,
+    Stopping,
+    beam_search,
+    decode,
+    greedy,
+)
+from larvatus.models.generation.generator import (
+    GenerationState,
+    Generator,
+    continuation_text,
+    end_ids,
+    prompt_ids,
+    require_generator,
+)
 from larvatus.models.network import Network
 from larvatus.models.nn.device import check_fits, explain_out_of_memory, on_device
+
+DEFAULT_MAX_TOKENS = 50
+"""Tokens that are added by default, if that many fit."""
+Beams = Annotated[int, whole(1, 1_000)]
+Samples = Annotated[int, whole(1, 100_000)]
+SamplingTemperature = Annotated[float, Range(0, 1e6)]
+"""A temperature; 0: no sampling."""
+MIN_TEMPERATURE = 1e-3
+"""Lowest temperature above 0: below it, differences between logits would overflow."""
+Penalty = Annotated[float, Range(-100, 100)]
+
+
+class GenerateSettings(Settings):
+    """How a prompt is continued."""
+
+    max_tokens: Count | None = None
+    """Most tokens to add; None: 50, or as many as fit after the prompt."""
+    temperature: SamplingTemperature | None = None
+    """0 takes the likeliest token, 1 samples from the model's distribution, None: 0, or 1 with top-k, top-p or samples.
+    """
+    top_k: Count | None = None
+    """Sample from this many of the likeliest tokens."""
+    top_p: PositiveShare | None = None
+    """Sample from the smallest set of tokens with this much of the probability (nucleus)."""
+    beams: Beams = 1
+    """Continuations kept on the way (beam search); 1: no search."""
+    length_penalty: Penalty = 1.0
+    """For beam search: log-probabilities are divided by the length to this power; above 0 favours longer texts."""
+    early_stopping: bool = False
+    """For beam search: stop as soon as there are as many finished continuations as beams."""
+    stop: Annotated[tuple[str, ...], Flag(metavar="TEXT")] = ()
+    """End before this text; repeatable."""
+    samples: Samples = 1
+    """Continuations of each prompt; with beams, the best of them."""
+    seed: Seed = 0
+    """Seed of all sampling, with the number of the prompt and the position."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.temperature and self.temperature < MIN_TEMPERATURE:
+            raise UsageError(
+                f"temperature = {short_repr(self.temperature)} must be 0, which takes the likeliest token, or at least "
+                f"{MIN_TEMPERATURE}"
+            )
+        if "" in self.stop:
+            raise UsageError("stop = '' occurs everywhere; give a text at which to end, such as a full stop")
+        if self.beams > 1:
+            self._check_beams()
+        elif self.length_penalty != 1.0 or self.early_stopping:
+            raise UsageError("length_penalty and early_stopping are for beam search; give beams above 1, such as 4")
+        elif self.temperature == 0 and (self.top_k or self.top_p or self.samples > 1):
+            raise UsageError(
+                "temperature = 0 samples nothing, so top_k, top_p and samples have no effect; leave it out"
+            )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> GenerateSettings:
+        """Settings from keyword arguments; an unknown one is refused with the nearest name. `stop` may be one text."""
+        for name in given:
+            if name not in cls.__struct_fields__:
+                raise UsageError(f"generate has no setting {name!r}{did_you_mean(name, cls.__struct_fields__)}")
+        stop = given.get("stop", ())
+        try:
+            return msgspec.convert({**given, "stop": [stop] if isinstance(stop, str) else stop}, cls)
+        except msgspec.ValidationError as fault:
+            if isinstance(fault.__cause__, UsageError):
+                raise fault.__cause__ from None
+            raise UsageError(f"fill: {fault}") from fault
+
+    def _check_beams(self) -> None:
+        if self.temperature or self.top_k or self.top_p:
+            raise UsageError(
+                f"beams = {self.beams} searches and does not sample; leave out temperature, top_k and top_p, or beams"
+            )
+        if self.samples > self.beams:
+            raise UsageError(
+                f"samples = {self.samples} is more than the {self.beams} continuations that beams = {self.beams} keeps;"
+                f" give beams = {self.samples}"
+            )
+
+    @property
+    def warmth(self) -> float:
+        """The temperature in force; 0 without sampling."""
+        if self.temperature is not None:
+            return self.temperature
+        samples = self.beams == 1 and (self.top_k or self.top_p or self.samples > 1)
+        return 1.0 if samples else 0.0
+
+    @property
+    def width(self) -> int:
+        """Sequences of a prompt that are generated at once."""
+        return max(self.beams, self.samples)
+
+
+Ending = Literal["end", "stop", "length", "context"]
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """One continuation of a prompt."""
+
+    text: str
+    """The added text, up to the end or to a stop text."""
+    whole: str
+    """With the prompt before it, if the text continues it; the output of an encoder–decoder is a text of its own."""
+    ids: tuple[int, ...]
+    """All generated tokens, including an end token."""
+    log_probability: float
+    """Log-probability of these tokens given the prompt, by the model itself, whatever the temperature."""
+    ended: Ending
+    """Reason for the end: the model's `end` token, a `stop` text, max_tokens (`length`), or a full `context` of the
+    model.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "whole": self.whole,
+            "ids": list(self.ids),
+            "log_probability": self.log_probability,
+            "ended": self.ended,
+        }
+
+    def __str__(self) -> str:
+        return self.whole
+
+
+@dataclass(frozen=True)
+class Generated(Sequence[Continuation], Tabular):
+    """The continuations of a prompt: samples in the order of their numbers, beams best first."""
+
+    prompt: str
+    continuations: tuple[Continuation, ...]
+    read: int
+    """Tokens of the prompt, including special ones, all of which the model has read."""
+
+    @property
+    def text(self) -> str:
+        """What the first continuation adds."""
+        return self.continuations[0].text
+
+    @overload
+    def __getitem__(self, index: int) -> Continuation: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Continuation, ...]: ...
+    def __getitem__(self, index: int | slice) -> Continuation | tuple[Continuation, ...]:
+        return self.continuations[index]
+
+    def __len__(self) -> int:
+        return len(self.continuations)
+
+    def __iter__(self) -> Iterator[Continuation]:
+        return iter(self.continuations)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "prompt": self.prompt,
+            "continuations": [each.to_dict() for each in self.continuations],
+            "read": self.read,
+        }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each continuation, without token ids."""
+        rows = []
+        for number, each in enumerate(self.continuations, start=1):
+            record = {name: value for name, value in each.to_dict().items() if name != "ids"}
+            rows.append({"prompt": self.prompt, "number": number, **record})
+        return rows
+
+    def _repr_html_(self) -> str:
+        rows = [(each.whole, f"{each.log_probability:.2f}", each.ended) for each in self]
+        return notebook.table(("text", "log-probability", "ended by"), rows, title=self.prompt)
+
+    def __str__(self) -> str:
+        return "\n".join(each.whole for each in self)
+
 
 MAX_GENERATED = {"cpu": 1 << 18, "cuda": 1 << 22}
 """Most tokens of all continuations of a prompt, including beams and samples: some minutes of a small model."""

@@ -26,7 +26,7 @@ from larvatus.models.heads.pooling import owners
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.lstm import BiLSTM
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss
 
 
 class QuestionAnsweringConfig(HeadConfig, path="answering: ", tag="answering"):

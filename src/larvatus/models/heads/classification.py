@@ -28,7 +28,7 @@ from larvatus.models.heads.head import Dense, Head, HeadConfig, to_float32
 from larvatus.models.heads.pooling import SUMMARIES, SummaryPool, owners, pooled_padded, summary_tokens
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.lstm import BiLSTM
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss
 
 Kind = Literal["multi-class", "multi-label", "regression"]
 PROBLEM_TYPES: dict[Kind, str] = {

@@ -30,7 +30,7 @@ from larvatus.models.heads.head import Head, HeadConfig, require_words, to_float
 from larvatus.models.heads.pooling import WordPool, pool_words
 from larvatus.models.nn.coreference_scorer import CoreferenceScorer, ScoredAntecedents, ScoredMentions
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,21 @@
-"""A vector for each text, as sentence encoders have it (Sentence-BERT, Reimers & Gurevych 2019, §3).
+"""Heads that turn a text into a vector, or into a vector for each token.
+
+What heads have in common that turn texts into vectors, and learn from comparing them.
+
+    x = head.features(states, batch)                  # from the tokens of each sequence
+    vectors = head.vectors(x, targets)                # [T, K] of texts, or [N, K] of tokens
+    loss = head.score_loss(vectors, targets)          # of all texts of a step
+
+| head | a text is | file |
+| --- | --- | --- |
+| embedding | one vector | `embedding.py` |
+| late-interaction | a vector for each token | `embedding.py` |
+| sparse | weights of the vocabulary | `sparse.py` |
+
+The loss compares all texts of a step, so microbatches need its gradients beforehand (`trainer/cached_gradients.py`). N
+tokens, T texts, E examples, B sequences, D hidden size, K size of a vector.
+
+A vector for each text, as sentence encoders have it (Sentence-BERT, Reimers & Gurevych 2019, §3).
 
     v = normalise(f(W · pool(z_1 … z_N) + b))        each part if the settings have it
 
@@ -8,11 +25,23 @@ The pooling is the mean or the maximum of the tokens, special tokens included, o
 A text longer than a window is several sequences. Every token counts once, in the window where it sees most, so the mean
 of a long text is over all its tokens; [CLS] is the mean over the windows. Which tokens of a sequence count is `kept` of
 `SentenceTargets`. N tokens, B sequences, T texts, E examples, D hidden size.
+
+A vector for each token of a text, as late interaction compares them (ColBERT, Khattab & Zaharia 2020, §3.2).
+
+    v_i = normalise(W z_i)        for every token i of the text, special tokens included; no bias, no activation
+
+    LateInteractionConfig(size=128, loss=MultipleNegatives(scale=1.0))
+
+Queries and documents are read alike: there are no marker tokens before them, and a query is not filled up with [MASK].
+These are the modules Dense and Normalize of `sentence-transformers`, applied to tokens (`MultiVectorEncoder`;
+`models/bundle/token_modules.py` reads and writes them). `objectives/late_interaction.py` compares texts.
+
+N tokens, T texts, D hidden size, K size of a vector.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -25,11 +54,104 @@ from larvatus.core.errors import UsageError
 from larvatus.core.ranges import Size, Temperature, Weight
 from larvatus.core.settings import Settings
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.heads.head import DENSE, Dense
+from larvatus.models.heads.head import DENSE, Dense, Head, HeadConfig
 from larvatus.models.heads.pooling import owners
-from larvatus.models.heads.text_head import TextHead, TextHeadConfig, counted_tokens
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.objectives.sentence.losses import Matryoshka, MultipleNegatives, PlainLoss
+from larvatus.models.objectives.late_interaction import TokenVectors
+from larvatus.models.objectives.linear_cross_entropy import Loss
+from larvatus.models.objectives.sentence_losses import Matryoshka, MultipleNegatives, PlainLoss, Texts
+
+
+class TextHeadConfig(HeadConfig):
+    """What the settings of these heads have in common: `modules.json` states all of them, and config.json nothing."""
+
+    needs: ClassVar = SentenceTargets
+    labels: ClassVar[tuple[str, ...]] = ()
+    mix: ClassVar[bool] = False
+    in_modules: ClassVar = True
+
+    def hf_fields(self) -> dict[str, Any]:
+        return {}
+
+
+class TextHead(Head):
+    """A head whose rows are vectors that a loss compares."""
+
+    progress = 1.0
+    """Share of the training steps that are done; the trainer sets it."""
+    size_of_vector: int
+
+    @property
+    def outputs(self) -> int:
+        return self.size_of_vector
+
+    @property
+    def whole_step(self) -> bool:
+        """Whether the loss is of a whole step, so that microbatches need its gradients beforehand."""
+        return bool(self.config.loss.whole)
+
+    def vectors(self, x: Tensor, targets: SentenceTargets[Tensor]) -> Tensor:
+        """The vectors of texts from their features."""
+        raise NotImplementedError
+
+    def vector_rows(self, targets: SentenceTargets[Any]) -> int:
+        """Rows of `vectors`: one for each text."""
+        return len(targets.windows)
+
+    def compared(self, vectors: Tensor, targets: SentenceTargets[Tensor]) -> Texts:
+        """The texts as the loss compares them."""
+        return vectors
+
+    def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """The vectors of texts."""
+        return self.vectors(x, batch.targets[SentenceTargets])
+
+    def size(self, batch: TrainingBatch[Any]) -> float:
+        """Divisor of the sum of losses: examples."""
+        return float(batch.targets[SentenceTargets].count)
+
+    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
+        targets: SentenceTargets[Tensor] = batch.targets[SentenceTargets]
+        return self.score_loss(self.vectors(x, targets), targets)
+
+    def score_loss(self, scores: Tensor, targets: SentenceTargets[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss from vectors, times the number of examples."""
+        count = torch.tensor(float(targets.count), device=scores.device)
+        mean = self.mean_loss(self.compared(scores, targets), targets)
+        return Loss(total=mean * count, count=count, weight=self.config.weight)
+
+    def mean_loss(self, texts: Texts, targets: SentenceTargets[Tensor]) -> Tensor:
+        """The mean loss of the examples."""
+        loss: Tensor = self.config.loss(texts, targets)
+        return loss
+
+
+class TokenHead(TextHead):
+    """A head that reads all tokens of a text. Each counts once, in the window where it sees most."""
+
+    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
+        return np.asarray(tokens.lengths)
+
+    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """The tokens that count: [N, D] → [N', D]."""
+        return z_ND[counted_tokens(batch, owners(batch.tokens.lengths, len(z_ND)))]
+
+
+def counted_tokens(batch: TrainingBatch[Tensor], owner_N: Tensor) -> Tensor:
+    """[N] whether each token counts in its sequence, whose number is its owner."""
+    lengths_B, targets = batch.tokens.lengths, batch.targets[SentenceTargets]
+    place_N = torch.arange(len(owner_N), device=owner_N.device) - (torch.cumsum(lengths_B, 0) - lengths_B)[owner_N]
+    kept_N2: Tensor = targets.kept[owner_N]
+    return (place_N >= kept_N2[:, 0]) & (place_N < kept_N2[:, 1])
+
+
+def text_lengths(targets: SentenceTargets[Any]) -> Tensor:
+    """[T] tokens of each text that count, on the CPU."""
+    kept_B2 = torch.as_tensor(targets.kept).cpu()
+    windows_T = torch.as_tensor(targets.windows).cpu()
+    text_B = torch.repeat_interleave(torch.arange(len(windows_T)), windows_T)
+    return windows_T.new_zeros(len(windows_T)).index_add(0, text_B, (kept_B2[:, 1] - kept_B2[:, 0]).to(windows_T.dtype))
+
 
 TextPool = Literal["mean", "cls", "max"]
 
@@ -122,3 +244,39 @@ class Embedding(TextHead):
             x_TD = layer(x_TD)
             x_TD = x_TD if config.activation == "none" else DENSE[config.activation](x_TD)
         return x_TD.float()
+
+
+class LateInteractionConfig(TextHeadConfig, path="late-interaction: ", tag="late-interaction"):
+    vector_kind: ClassVar = "late"
+
+    size: Size = 128
+    """Size of a token's vector."""
+    loss: PlainLoss = MultipleNegatives(scale=1.0)
+    """Loss that training minimises, from MaxSim scores."""
+    temperature: Temperature = 1.0
+    weight: Weight = 1.0
+
+    def build(self, model: EncoderConfig, vocabulary: int) -> LateInteraction:
+        return LateInteraction(self, model)
+
+    def describe(self) -> str:
+        return f"a vector of {self.size} dimensions for each token, compared by MaxSim"
+
+
+class LateInteraction(TokenHead):
+    config: LateInteractionConfig
+
+    def __init__(self, config: LateInteractionConfig, model: EncoderConfig) -> None:
+        super().__init__(config, model)
+        self.projections = nn.ModuleList([nn.Linear(model.hidden, config.size, bias=False)])
+        self.size_of_vector = config.size
+
+    def vectors(self, x: Tensor, targets: SentenceTargets[Tensor]) -> Tensor:
+        """Unit vectors of all tokens: [N, D] → [N, K]."""
+        return F.normalize(self.projections[0](x).float(), dim=-1)
+
+    def vector_rows(self, targets: SentenceTargets[Any]) -> int:
+        return int(text_lengths(targets).sum())
+
+    def compared(self, vectors: Tensor, targets: SentenceTargets[Tensor]) -> TokenVectors:
+        return TokenVectors(vectors, text_lengths(targets))

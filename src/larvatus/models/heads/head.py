@@ -34,7 +34,7 @@ from larvatus.models.heads.pooling import SummaryPool, summary_places
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.layer_mix import LayerMix, LearnedMix, read_layers
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss
 
 VectorKind = Literal["dense", "late", "sparse"]
 """One vector for a text, one for each token, or weights of the vocabulary."""

@@ -34,7 +34,7 @@ from larvatus.models.heads.pooling import WordPool, pool_words
 from larvatus.models.nn.biaffine import ArcScorer, RelationBiaffine
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss
 
 ANNOTATIONS = ("upos", "feats", "scripts")
 """What words are labelled with besides their relation; each may be empty."""

@@ -33,7 +33,7 @@ from larvatus.models.nn.crf import CRF
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.lstm import BiLSTM
 from larvatus.models.nn.span_scorer import DISTANCES, SpanIndex, SpanScorer, distances
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss
 
 RoleDecoder = Literal["crf", "viterbi", "spans"]
 OUTSIDE = 0

@@ -46,7 +46,7 @@ from larvatus.models.heads.pooling import WordPool, pool_words
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.span_scorer import RelationScorer, Representation, SpanIndex, SpanScorer, distances, gaps
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss
 
 NONE = 0
 """The first score of a pair is that of no relation; relation r has the score r + 1."""

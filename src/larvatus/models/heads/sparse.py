@@ -2,8 +2,8 @@
 
     w_j = max_i log(1 + relu(logit_ij))        i over the tokens of the text, j over the vocabulary
 
-A weight above 0 means that token j belongs to the text, whether it occurs in it or not; FLOPS (`objectives/sentence/
-splade.py`) keeps most of them at 0. The head has no parameters of its own: logits are those of the model's masked-lm
+A weight above 0 means that token j belongs to the text, whether it occurs in it or not; FLOPS (`objectives/
+late_interaction.py`) keeps most of them at 0. The head has no parameters of its own: logits are those of the masked-lm
 objective, which stays with the model, so that it still fills blanks. This is `SpladePooling` of `sentence-transformers`
 (`SparseEncoder`; `models/bundle/token_modules.py` reads and writes it).
 
@@ -29,11 +29,11 @@ from larvatus.core.batch import edges, runs
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Temperature, Weight
 from larvatus.core.targets import SentenceTargets
-from larvatus.models.heads.text_head import TextHeadConfig, TokenHead, text_lengths
+from larvatus.models.heads.embedding import TextHeadConfig, TokenHead, text_lengths
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
+from larvatus.models.objectives.late_interaction import Splade, WeightVectors
 from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
-from larvatus.models.objectives.sentence.base import Texts
-from larvatus.models.objectives.sentence.splade import Splade, WeightVectors
+from larvatus.models.objectives.sentence_losses import Texts
 
 NUMBERS = 1 << 23
 """Logits that are in memory at once: 32 MiB."""

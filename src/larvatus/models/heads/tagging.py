@@ -28,7 +28,7 @@ from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.crf import CRF
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.lstm import BiLSTM
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss
 
 
 class TaggingConfig(HeadConfig, path="tagging: ", tag="tagging"):

@@ -23,7 +23,7 @@ from larvatus.models.heads.head import Head, HeadConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, EncoderOutput, shift_right
 from larvatus.models.objectives.denoising import Denoising, DenoisingConfig
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss
 
 
 class TextToTextConfig(HeadConfig, path="writing: ", tag="writing"):

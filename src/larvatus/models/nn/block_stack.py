@@ -29,8 +29,7 @@ from torch import Tensor, nn
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import UsageError
 from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
-from larvatus.models.nn.attention.layout import FlatLayout, GroupedLayout, TokenLayout
+from larvatus.models.nn.attention.layout import FULL, AttentionMask, FlatLayout, GroupedLayout, TokenLayout
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import AttentionEncoder, by_sequence
 from larvatus.models.nn.feedforward import FeedForward

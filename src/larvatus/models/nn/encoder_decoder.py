@@ -32,10 +32,9 @@ from torch import Tensor, nn
 
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
-from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.attention import self_attention
 from larvatus.models.nn.attention.cross_attention import CrossAttention, cross_attention_weights, self_groups
-from larvatus.models.nn.attention.grouped import self_attention
-from larvatus.models.nn.attention.layout import GroupedLayout
+from larvatus.models.nn.attention.layout import AttentionMask, GroupedLayout
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import AttentionEncoder, by_sequence
 from larvatus.models.nn.encoder_decoder_layers import (

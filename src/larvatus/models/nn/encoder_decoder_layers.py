@@ -36,8 +36,8 @@ from larvatus.core.ranges import (
     Size,
     SizeOrNone,
 )
-from larvatus.models.nn.attention.attention_mask import AttentionMask
 from larvatus.models.nn.attention.cross_attention import CrossAttention, CrossGroups, DecoderLayout
+from larvatus.models.nn.attention.layout import AttentionMask
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import ActivationCheckpointing, ModelConfig, check_heads, default_inner
 from larvatus.models.nn.feedforward import Activation, FeedForward

@@ -25,7 +25,7 @@ from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Layers, RotaryBase, Size, SizeOrNone
 from larvatus.models.nn.attention.attention import Attention
-from larvatus.models.nn.attention.attention_mask import AttentionMask
+from larvatus.models.nn.attention.layout import AttentionMask
 from larvatus.models.nn.block_stack import Block, BlockStack, NormOrder
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import AttentionSettings, Encoder, fewer_heads

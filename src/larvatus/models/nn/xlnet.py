@@ -32,8 +32,7 @@ from torch import Tensor, nn
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.ranges import Deviation, DropoutRate, Epsilon, Size, SizeOrNone
-from larvatus.models.nn.attention.relative_attention import RelativeContext, sinusoids
-from larvatus.models.nn.attention.streams import StreamLayout
+from larvatus.models.nn.attention.relative_attention import RelativeContext, StreamLayout, sinusoids
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder_base import AttentionEncoder, AttentionSettings, Encoder, by_sequence, fewer_heads
 from larvatus.models.nn.feedforward import Activation

@@ -2,7 +2,7 @@
 
 from larvatus.models.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.models.objectives.denoising import Denoising, DenoisingConfig
-from larvatus.models.objectives.loss import CustomForward, Loss, WordObjective, weighted_sum
+from larvatus.models.objectives.linear_cross_entropy import CustomForward, Loss, WordObjective, weighted_sum
 from larvatus.models.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.models.objectives.permutation_lm import PermutationLM, PermutationLMConfig
 from larvatus.models.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead

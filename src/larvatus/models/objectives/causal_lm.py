@@ -22,8 +22,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.models.nn.causal_transformer import CausalTransformerConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.objectives.linear_cross_entropy import word_loss
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss, word_loss
 
 
 class CausalLMConfig(Settings, path="causal-lm: ", error=RecipeError, tag_field="type", tag="causal-lm"):

@@ -22,8 +22,7 @@ from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig, SentinelsConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, EncoderOutput, shift_right
-from larvatus.models.objectives.linear_cross_entropy import word_loss
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss, word_loss
 
 
 class DenoisingConfig(Settings, path="denoising: ", error=RecipeError, tag_field="type", tag="denoising"):

@@ -1,4 +1,14 @@
-"""Cross-entropy of a linear layer with a large vocabulary, without ever holding all its logits.
+"""Losses of objectives: sums and counts, and the cross-entropy of a large vocabulary.
+
+The result of an objective: sums and counts, never means, so that microbatches, ranks and evaluations simply add up.
+
+total objective = Σ over objectives   weight × Σ losses / number of predictions in the WHOLE step
+
+>>> halves = Loss(total=torch.tensor(6.0), count=torch.tensor(2)), Loss(total=torch.tensor(3.0), count=torch.tensor(1))
+>>> float(halves[0].mean), float(weighted_sum({"masked-lm": halves[0]}, {"masked-lm": 3}))
+(3.0, 2.0)
+
+Cross-entropy of a linear layer with a large vocabulary, without ever holding all its logits.
 
     L = Σ_i −log softmax(W h_i + b)[x_i]          ∂L/∂logits_i = softmax(W h_i + b) − onehot(x_i)
 
@@ -24,15 +34,72 @@ M predictions, D hidden size, V vocabulary, C rows of a chunk. Labels of −100 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from larvatus.core.batch import TrainingBatch
+from larvatus.data.corruption import CorruptionConfig
 from larvatus.models.nn.compiling import IGNORE
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.nn.encoder import Encoder, EncoderConfig
+
+
+@runtime_checkable
+class WordObjective(Protocol):
+    """Settings of an objective that predicts words of the vocabulary."""
+
+    def words_per_token(self, corruption: CorruptionConfig | None) -> float:
+        """Expected predictions per token of text: for the size of a compiled step and the cost of the head."""
+
+
+@runtime_checkable
+class RestrictsModel(Protocol):
+    """Settings of an objective that only some encoders can be trained on."""
+
+    def check(self, model: EncoderConfig) -> None:
+        """Refuse an encoder that it cannot be trained on."""
+
+
+@runtime_checkable
+class CustomForward(Protocol):
+    """An objective that computes its own states instead of reading the layers: with a decoder, for example."""
+
+    def read(self, batch: TrainingBatch[Tensor], encoder: Encoder, *, limit: int | None) -> Tensor:
+        """The states from which its `loss` is computed; `limit` as in `Encoder`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    total: Tensor
+    """Sum of the losses of all predictions."""
+    count: Tensor
+    """Number of predictions; those labelled −100 are in neither."""
+    correct: Tensor | None = None
+    """Number of correct predictions, if requested."""
+    positive: Tensor | None = None
+    """For a binary objective, how often the answer was yes, if accuracy was requested."""
+    weight: float = 1.0
+    """Share of this objective in the step's loss."""
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean loss of a prediction; 0 where there is none."""
+        return self.total / self.count.clamp(min=1)
+
+    @property
+    def accuracy(self) -> Tensor | None:
+        return None if self.correct is None else self.correct / self.count.clamp(min=1)
+
+
+def weighted_sum(losses: Mapping[str, Loss], counts: Mapping[str, float]) -> Tensor:
+    """The number to call `backward` on, for one microbatch of a step with `counts` predictions in total."""
+    parts = [loss.total * (loss.weight / max(counts[name], 1.0)) for name, loss in losses.items()]
+    return torch.stack(parts).sum()
+
 
 _LEVELS = 1 << 24  # float32 holds every multiple of 2^-24 below 1
 

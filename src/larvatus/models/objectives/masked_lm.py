@@ -24,8 +24,7 @@ from larvatus.data.corruption import CorruptionConfig
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.feedforward import ACTIVATIONS
-from larvatus.models.objectives.linear_cross_entropy import linear_cross_entropy_and_samples, word_loss
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss, linear_cross_entropy_and_samples, word_loss
 
 
 class MaskedLMConfig(Settings, path="masked-lm: ", error=RecipeError, tag_field="type", tag="masked-lm"):

@@ -24,8 +24,7 @@ from larvatus.data.corruption import CorruptionConfig
 from larvatus.data.corruption.permutation import PermutedTokens
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.xlnet import XLNetConfig
-from larvatus.models.objectives.linear_cross_entropy import word_loss
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss, word_loss
 
 
 @runtime_checkable

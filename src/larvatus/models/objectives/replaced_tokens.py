@@ -26,7 +26,7 @@ from larvatus.core.settings import Settings
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.feedforward import ACTIVATIONS
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss
 
 
 class ReplacedTokensConfig(

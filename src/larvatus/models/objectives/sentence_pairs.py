@@ -27,7 +27,7 @@ from larvatus.core.ranges import Weight, check_ranges
 from larvatus.core.settings import Settings
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss
 
 
 class PairClassifierConfig(Settings):

@@ -30,8 +30,7 @@ from larvatus.core.ranges import Size, Weight
 from larvatus.core.settings import Settings
 from larvatus.data.corruption import CorruptionConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.objectives.linear_cross_entropy import word_loss
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss, word_loss
 
 
 class SpanBoundaryConfig(Settings, path="span-boundary: ", error=RecipeError, tag_field="type", tag="span-boundary"):

@@ -36,8 +36,7 @@ from larvatus.data.text.vocabularies.characters import WORDS, NextWords, Previou
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.elmo import CHARACTERS_PER_WORD, Elmo, ElmoConfig
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
-from larvatus.models.objectives.linear_cross_entropy import word_loss
-from larvatus.models.objectives.loss import Loss
+from larvatus.models.objectives.linear_cross_entropy import Loss, word_loss
 
 
 def log_uniform(count: int, ranks: int, device: torch.device) -> Tensor:

@@ -41,12 +41,12 @@ from larvatus.data.corpus.mixture import MixtureConfig
 from larvatus.data.corpus.packing import PackingConfig
 from larvatus.data.corruption import CorruptionConfig, at_place
 from larvatus.data.text.template import SequenceTemplate
+from larvatus.data.text.vocabularies import TokenizerConfig, template_of
 from larvatus.data.text.vocabularies.characters import CharactersConfig
-from larvatus.data.text.vocabulary import TokenizerConfig, template_of
 from larvatus.models.network import ObjectiveConfig, generator_config
 from larvatus.models.nn.elmo import ElmoConfig
 from larvatus.models.nn.encoder import EncoderConfig
-from larvatus.models.objectives.loss import RestrictsModel, WordObjective
+from larvatus.models.objectives.linear_cross_entropy import RestrictsModel, WordObjective
 
 
 class MuonSettings(NamedTuple):

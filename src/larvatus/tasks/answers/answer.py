@@ -35,7 +35,7 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import QuestionAnswering, QuestionAnsweringConfig
 from larvatus.models.network import Network
 from larvatus.tasks.answers.passages import EncodedQuestions, encode_passages
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.results import Answer, AnswerSpan, coverages
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 

@@ -36,7 +36,7 @@ from larvatus.tasks.answers.evaluation import (
 )
 from larvatus.tasks.answers.passages import EmptyWindows, LabelledQuestions, label_questions
 from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
 from larvatus.tasks.results import Answer

@@ -21,18 +21,16 @@ import numpy as np
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.arguments import report_unknown
-from larvatus.tasks.candidates.frozen import FrozenVectors
-from larvatus.tasks.candidates.logistic import fit_scaled
+from larvatus.tasks.candidates.linear import FrozenVectors, fit_scaled
 from larvatus.tasks.candidates.search import LAYERS, TUNED, CandidateSearch, Trial, search
 from larvatus.tasks.classify.classify import labelled_texts
 from larvatus.tasks.classify.task import TextValidation
+from larvatus.tasks.examples import Split
 from larvatus.tasks.scoring import head_of
-from larvatus.tasks.trainer.checkpoint import SeedRun
+from larvatus.tasks.trainer.checkpoint import Epoch, SeedRun
 from larvatus.tasks.trainer.config import FineTuneArguments
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.run import FineTuneRun
-from larvatus.tasks.trainer.selection import Epoch
-from larvatus.tasks.trainer.split import Split
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from larvatus.tasks.validation import Calibration, fit_calibration, set_temperature
 

@@ -1,5 +1,12 @@
 """Choose how to classify from few examples: candidates, the same folds for all, a time budget, one rule.
 
+Folds for cross-validation: stratified by label, whole groups and equal texts in one fold.
+
+fold_E = assign_folds(data, 5)              # the fold of each example, the same for all candidates
+train, test = select(data, fold_E != 0), select(data, fold_E == 0)
+
+Choose how to classify from few examples: candidates, the same folds for all, a time budget, one rule.
+
     candidates, vectors = search(bundle, train, args, minutes=2.0)
     print(candidates.report(candidates.choose()).verdict)
 
@@ -7,7 +14,7 @@
 | --- | --- |
 | linear head | logistic regression on the model's sentence vectors (`FrozenVectors`) |
 | linear head, four layers | the same on the vectors of its four highest layers, concatenated |
-| TF-IDF | logistic regression on words and characters (`bag_of_words.py`); a baseline, never saved |
+| TF-IDF | logistic regression on words and characters (`linear.py`); a baseline, never saved |
 | all weights, or the two highest layers | fine-tuning with the defaults of `larvatus finetune` |
 
 **Rule.** The candidate with the best cross-validated metric is kept; of equal ones the simplest. Taking the simplest
@@ -27,23 +34,24 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from larvatus.core.arrays import Doubles, Floats, Ints
-from larvatus.core.errors import UsageError
-from larvatus.data.labelled.records import Dataset, TextExample
+from larvatus.core.errors import DataError, UsageError
+from larvatus.core.rng import stream
+from larvatus.data.labelled.records import Dataset, Example, TextExample
+from larvatus.data.labelled.split import strata_of, unit_word, units_of
 from larvatus.metrics.calibration import negative_log_likelihood
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import ClassificationConfig
-from larvatus.tasks.candidates.bag_of_words import TermCounts
-from larvatus.tasks.candidates.folds import assign_folds, select
-from larvatus.tasks.candidates.frozen import FrozenVectors
-from larvatus.tasks.candidates.logistic import fit_scaled
+from larvatus.tasks.candidates.linear import FrozenVectors, TermCounts, fit_scaled
 from larvatus.tasks.candidates.report import BASELINE, CandidateScore, SearchReport
 from larvatus.tasks.classify.classify import class_scores, encode_texts
 from larvatus.tasks.classify.options import MINUTES
@@ -53,6 +61,40 @@ from larvatus.tasks.scoring import head_of
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig
 from larvatus.tasks.trainer.finetune import FineTuneResult, finetune_on_split
 from larvatus.tasks.trainer.trainable import TrainableConfig
+
+
+def assign_folds(data: Dataset[Example], folds: int, *, seed: int = 0) -> Ints:
+    """The fold of each example, as a function of the seed and the order of the examples.
+
+    Units (a group, or equal texts) are assigned in random order, large ones first, each to the fold that has the fewest
+    examples of its labels, then the fewest examples.
+    """
+    owners, strata = units_of(data), strata_of(data)
+    sizes = Counter(owners)
+    if len(sizes) < folds:
+        word = unit_word(data) or "different examples"
+        raise DataError(f"{data.source}: {len(sizes)} {word} are too few for {folds} folds; give --trained all")
+    labels = [Counter[str]() for _ in sizes]
+    for owner, stratum in zip(owners, strata, strict=True):
+        labels[owner].update(stratum)
+    order = stream(seed, "candidate folds").permutation(len(sizes)).tolist()
+    order.sort(key=lambda unit: (-sizes[unit], min(labels[unit])))  # stable: random among equals
+    held = [Counter[str]() for _ in range(folds)]
+    filled = [0] * folds
+    place = [0] * len(sizes)
+    for unit in order:
+        wanted = labels[unit]
+        place[unit] = min(range(folds), key=lambda fold: (sum(held[fold][name] for name in wanted), filled[fold]))
+        held[place[unit]].update(wanted)
+        filled[place[unit]] += sizes[unit]
+    return np.array([place[owner] for owner in owners], np.int64)
+
+
+def select(data: Dataset[Example], chosen: npt.NDArray[np.bool_]) -> Dataset[Example]:
+    """The examples where `chosen` is true."""
+    examples = tuple(example for example, kept in zip(data.examples, chosen.tolist(), strict=True) if kept)
+    return dataclasses.replace(data, examples=examples)
+
 
 FOLDS = 5
 PENALTIES = (1.0, 5.0, 25.0)

@@ -12,9 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import DropoutRate
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.labelled.file_options import Column, Paths, TableFiles
 from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
@@ -24,11 +23,19 @@ from larvatus.metrics.calibration import softmax
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads.head import Dense
-from larvatus.models.heads.multiple_choice import MultipleChoiceConfig
 from larvatus.models.heads.pooling import resolve_pool
+from larvatus.models.heads.sequence_score import MultipleChoiceConfig
 from larvatus.tasks.arguments import TaskArguments, head_settings, with_layer_mix
-from larvatus.tasks.choose.encode import Chosen, chooser_of, encode_choices, ending_scores
-from larvatus.tasks.choose.evaluation import METRICS, ChoiceEvaluation, ChoiceValidation, evaluate_choices
+from larvatus.tasks.choose.encode import (
+    METRICS,
+    ChoiceEvaluation,
+    ChoiceValidation,
+    Chosen,
+    chooser_of,
+    encode_choices,
+    ending_scores,
+    evaluate_choices,
+)
 from larvatus.tasks.choose.reader import (
     ChoiceExample,
     choice_of,

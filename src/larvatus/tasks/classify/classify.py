@@ -24,9 +24,8 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import Classification, ClassificationConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.compiling import IGNORE
-from larvatus.tasks.encoding.sequences import Sequences, TextOrPair, text_sequences
-from larvatus.tasks.encoding.unknown import UnknownLabels
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.arguments import UnknownLabels
+from larvatus.tasks.encoding.sequences import Sequences, TextOrPair, WindowOptions, text_sequences
 from larvatus.tasks.results import Classified, Coverage, coverages
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 

@@ -3,7 +3,7 @@
     found = evaluate_texts(bundle, read_texts("test.tsv"))
     found.metrics["accuracy"].value, found.metrics["accuracy"].low, found.by_class["yes"].f1
 
-Labels that the model does not know count as wrong (`tasks/encoding/unknown.py`). Calibration is measured on the
+Labels that the model does not know count as wrong (`tasks/arguments.py`). Calibration is measured on the
 probabilities that `predict` gives (scores divided by the model's temperature), over the texts whose label it knows.
 """
 

@@ -29,9 +29,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import UNSET
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import DropoutRate, Focal, Range, SizeOrNone, Weight
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.data.text.special_tokens import has_delimiters

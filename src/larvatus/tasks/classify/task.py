@@ -28,7 +28,7 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, TextExample
 from larvatus.data.labelled.texts import read_texts
 from larvatus.metrics.classification import accuracy_of, average, confusion, f1_by_class, matthews, multi_label
-from larvatus.metrics.correlation import pearson, spearman
+from larvatus.metrics.ranking import pearson, spearman
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads import ClassificationConfig

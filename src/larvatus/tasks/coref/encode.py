@@ -26,8 +26,7 @@ from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.coreference import CoreferenceConfig, CoreferenceTargets
 from larvatus.tasks.coref.examples import CorefExample
-from larvatus.tasks.encoding.sequences import Sequences, run_indices, word_sequences
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import Sequences, WindowOptions, run_indices, word_sequences
 from larvatus.tasks.encoding.words import WordExample, align_examples
 
 WORDS_PER_TEXT = 32

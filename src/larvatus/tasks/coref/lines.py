@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from larvatus.data.labelled.records import LabelledExample
-from larvatus.data.text.sentences import sentence_spans
+from larvatus.data.text.words import sentence_spans
 from larvatus.tasks.coref.brackets import write_brackets
 from larvatus.tasks.coref.examples import CorefExample
 from larvatus.tasks.coref.reader import SPEAKER_COLUMN

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from larvatus.core.drawing.elements import COLOURS, Element, element, folded_table
+from larvatus.core.drawing import COLOURS, Element, element, folded_table
 
 SHOWN = 12
 """Mentions of a cluster in its row of the table; more are counted."""

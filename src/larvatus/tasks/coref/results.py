@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from larvatus.core.drawing.elements import in_notebook
-from larvatus.core.tables import Table, render_text
-from larvatus.core.tabular import Tabular
+from larvatus.core.drawing import in_notebook
+from larvatus.core.tables import Table, Tabular, render_text
 from larvatus.tasks.coref.picture import draw_clusters, list_mentions
 from larvatus.tasks.results import SUBSCRIPTS, Coverage, Piece
 

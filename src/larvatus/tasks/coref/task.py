@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from larvatus.core.drawing.elements import Element
+from larvatus.core.drawing import Element
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import DropoutRate, PositiveShare, Size, Weight
 from larvatus.core.settings import Settings

@@ -18,11 +18,10 @@ import torch
 
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import edges
-from larvatus.models.heads.text_head import TextHead, text_lengths
+from larvatus.models.heads.embedding import TextHead, text_lengths
 from larvatus.models.network import Network
-from larvatus.models.objectives.sentence.base import Texts
-from larvatus.models.objectives.sentence.late_interaction import TokenVectors
-from larvatus.models.objectives.sentence.splade import WeightVectors
+from larvatus.models.objectives.late_interaction import TokenVectors, WeightVectors
+from larvatus.models.objectives.sentence_losses import Texts
 from larvatus.tasks.embed.encode import (
     EncodedSentences,
     EncodeOptions,
@@ -30,8 +29,7 @@ from larvatus.tasks.embed.encode import (
     embedder_of,
     text_vectors,
 )
-from larvatus.tasks.encoding.sequences import run_indices
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions, run_indices
 from larvatus.tasks.scoring import ScoringOptions
 
 AT_ONCE = 512

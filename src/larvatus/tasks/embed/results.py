@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from larvatus.core.arrays import Floats
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.tasks.embed.compared import ComparedTexts, DenseTexts, SparseTexts, TokenTexts
 from larvatus.tasks.results import Coverage, Piece

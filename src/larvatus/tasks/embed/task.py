@@ -15,23 +15,39 @@ from larvatus.data.labelled.problems import Problems
 from larvatus.data.labelled.records import Dataset, Kind, Place, Row
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import sentence_bundle
-from larvatus.models.heads.embedding import EmbeddingConfig
-from larvatus.models.heads.late_interaction import LateInteractionConfig
+from larvatus.models.heads.embedding import EmbeddingConfig, LateInteractionConfig
 from larvatus.models.heads.sparse import SparseConfig
 from larvatus.tasks.arguments import TaskArguments
-from larvatus.tasks.embed.columns import SentenceFiles
 from larvatus.tasks.embed.compared import compared_texts, reading_of
 from larvatus.tasks.embed.encode import EncodedSentences, EncodeOptions, embedder_of, encode_sentences
-from larvatus.tasks.embed.evaluation import SentenceEvaluation, SentenceValidation, evaluate_sentences, refuse_few
+from larvatus.tasks.embed.evaluation import (
+    METRICS,
+    SentenceEvaluation,
+    SentenceValidation,
+    evaluate_sentences,
+    refuse_few,
+)
 from larvatus.tasks.embed.examples import Rows, SentenceExample, rows_of
-from larvatus.tasks.embed.metrics import METRICS
-from larvatus.tasks.embed.mining import anchors_and_candidates, as_pairs, nearest_negatives, with_negatives
-from larvatus.tasks.embed.options import FITTING, SentenceOptions, choose_loss
-from larvatus.tasks.embed.reader import read_sentences
+from larvatus.tasks.embed.mining import (
+    TeacherVectors,
+    anchors_and_candidates,
+    as_pairs,
+    load_teacher,
+    nearest_negatives,
+    teacher_vectors,
+    with_negatives,
+)
+from larvatus.tasks.embed.options import (
+    FITTING,
+    SentenceOptions,
+    choose_loss,
+    describe_loss,
+    text_head,
+    with_sparse_start,
+)
+from larvatus.tasks.embed.reader import SentenceFiles, read_sentences
 from larvatus.tasks.embed.results import EmbeddedText, SparseText, TokenVectorText, embedded_text
-from larvatus.tasks.embed.teacher import TeacherVectors, load_teacher, teacher_vectors
-from larvatus.tasks.embed.vector_kinds import describe_loss, text_head, with_sparse_start
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, readable, text_or_pair
 from larvatus.tasks.results import Coverage

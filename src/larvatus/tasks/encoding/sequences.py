@@ -1,5 +1,7 @@
 """Examples as the model reads them: framed, cut into windows where they are long, end to end in arrays.
 
+Examples as the model reads them: framed, cut into windows where they are long, end to end in arrays.
+
     sequences = text_sequences(tokenizer, ["One text.", ("A premise.", "A hypothesis.")], limit=512)
     sequences.pick([1, 0])                 # a batch of the second example and the first
 
@@ -9,13 +11,27 @@ one is several that overlap (`data/text/windows.py`), so that all of it is read;
 long: then windows of one are paired with windows of the other. With `both_orders` each window of a pair is two
 sequences, in the given order and in the other.
 E examples, S sequences, N tokens, W words.
+
+Pairs of texts in lists that no step separates: a context with its endings, a query with its passages.
+
+    data.pairs_of(np.array([3, 0]))          # the pairs of two lists, in their order
+    data.batch(np.array([3, 0]))             # their sequences; those of a list are one group
+
+A pair longer than the window is several sequences. P pairs, E lists.
+
+How long texts are read: in overlapping windows, or only the first window.
+
+windows = WindowOptions.of(bundle, length=384, truncate=False)
 """
 
 from __future__ import annotations
 
+import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +44,7 @@ from larvatus.data.text.align import Alignment
 from larvatus.data.text.template import Template
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import windows
+from larvatus.models.bundle.directory import Bundle
 
 TextOrPair = str | tuple[str, str]
 
@@ -278,3 +295,54 @@ def word_sequences(
             words=np.concatenate([*words, nothing]),
         )
     )
+
+
+@dataclass(frozen=True, eq=False)
+class PairLists(ABC):
+    """P pairs in E lists."""
+
+    sequences: Sequences
+    """Sequences of the pairs; those of a list follow each other."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Ints:
+        """[E] pairs of each list."""
+
+    @abstractmethod
+    def targets(self, examples: Ints) -> Any:
+        """The targets of some lists, with the `windows` of their pairs."""
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def pairs_of(self, examples: Ints) -> Ints:
+        """The pairs of some lists, in their order."""
+        chosen = np.asarray(examples, np.int64)
+        return run_indices(edges(self.sizes)[:-1][chosen], self.sizes[chosen])
+
+    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
+        targets = self.targets(examples)
+        tokens = self.sequences.batch(self.sequences.of(self.pairs_of(examples)))
+        groups = np.add.reduceat(targets.windows, edges(self.sizes[examples])[:-1]) if len(examples) else None
+        return TrainingBatch(tokens=dataclasses.replace(tokens, groups=groups), targets={type(targets): targets})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowOptions:
+    limit: int
+    """Tokens of a window, special ones included."""
+    truncate: bool = False
+    """Read only the first window of a long text."""
+    overlap: int | None = None
+    """Tokens that windows share; None: a quarter of a window."""
+
+    @classmethod
+    def of(
+        cls, bundle: Bundle, *, length: int | None = None, truncate: bool = False, overlap: int | None = None
+    ) -> WindowOptions:
+        """Windows of the given length, or of as many tokens as the model has positions."""
+        most = bundle.model.max_positions
+        if length is not None and length > most:
+            raise UsageError(f"--length {length} is more than the model's {most} positions")
+        return cls(limit=length or most, truncate=truncate, overlap=overlap)

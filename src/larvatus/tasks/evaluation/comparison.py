@@ -4,8 +4,8 @@
     both.metrics["accuracy"].difference, both.metrics["accuracy"].p, both.mcnemar
 
 Of each metric: the difference (the second less the first) with its 95% interval by the paired bootstrap, and p by
-approximate randomisation (`metrics/paired.py`); where each text has one right answer, and of exact matches of answers
-to questions, McNemar's exact test as well. Labels are matched by name, so models with classes in another order
+approximate randomisation (`metrics/intervals.py`); where each text has one right answer, and of exact matches of
+answers to questions, McNemar's exact test as well. Labels are matched by name, so models with classes in another order
 compare.
 """
 
@@ -22,9 +22,8 @@ import numpy.typing as npt
 
 from larvatus.core import notebook
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.tables import ReportPart, Table, render_text
-from larvatus.core.tabular import Tabular
-from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
+from larvatus.core.tables import ReportPart, Table, Tabular, render_text
+from larvatus.metrics.intervals import mcnemar, paired_bootstrap, randomisation
 from larvatus.tasks.evaluation.evaluation import Evaluation, plain
 from larvatus.tasks.evaluation.resampling import ResampledMetric
 from larvatus.tasks.evaluation.tables import format_score

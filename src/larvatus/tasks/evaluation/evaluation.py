@@ -18,18 +18,16 @@ import numpy.typing as npt
 
 from larvatus.core import notebook
 from larvatus.core.arrays import Ints
-from larvatus.core.tables import ReportPart, Table, render_text
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import ReportPart, Table, Tabular, render_text
 from larvatus.data.labelled.records import Dataset
-from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.calibration import Reliability
 from larvatus.metrics.classification import F1
 from larvatus.metrics.figures import Figure
+from larvatus.metrics.intervals import Interval
 from larvatus.models.bundle.claims import Claim
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.classify.classify import Merge
-from larvatus.tasks.encoding.sequences import Sequences
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import Sequences, WindowOptions
 from larvatus.tasks.evaluation.resampling import ResampledMetric
 from larvatus.tasks.evaluation.tables import ConfusedPair, format_score, reliability_table
 from larvatus.tasks.scoring import ScoringOptions

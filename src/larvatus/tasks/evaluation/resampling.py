@@ -24,10 +24,10 @@ import numpy.typing as npt
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
-from larvatus.metrics.bootstrap import Interval, Of, Score, bootstrap
 from larvatus.metrics.classification import ClassCounts, divide
-from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.entities import Entities, entity_counts
+from larvatus.metrics.intervals import Interval, Of, Score, bootstrap
+from larvatus.metrics.ranking import pearson, spearman
 from larvatus.models.heads.classification import Kind
 
 ScoreOfSums = Callable[[Doubles], Doubles]

@@ -18,14 +18,12 @@ from larvatus.data.labelled.records import Dataset, TextExample, in_order
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.verbaliser import VerbaliserConfig
 from larvatus.tasks.classify.classify import class_scores, classifier_of, encode_texts, label_array, unknown_texts
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.resampling import resampled_classes
 from larvatus.tasks.few_shot.pet import distil, train_ensemble
-from larvatus.tasks.few_shot.results import PromptRow, PromptTable
-from larvatus.tasks.few_shot.settings import FewShotSettings
+from larvatus.tasks.few_shot.results import FewShotSettings, PromptRow, PromptTable
 from larvatus.tasks.few_shot.training import FewShot, check_classes, sample_examples, unlabelled_rest
-from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_scores
-from larvatus.tasks.prompt.zero_shot import score_prompt, with_demonstrations
+from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_scores, score_prompt, with_demonstrations
 from larvatus.tasks.trainer.config import scoring_options
 
 METRIC = "accuracy"

@@ -31,11 +31,10 @@ from larvatus.data.labelled.records import Dataset, TextExample
 from larvatus.metrics.calibration import softmax
 from larvatus.tasks.classify.classify import LabelledTexts, encode_texts, label_array
 from larvatus.tasks.classify.task import ClassifyTask
-from larvatus.tasks.encoding.windows import WindowOptions
-from larvatus.tasks.few_shot.settings import FewShotTraining
+from larvatus.tasks.encoding.sequences import WindowOptions
+from larvatus.tasks.few_shot.results import FewShotTraining
 from larvatus.tasks.few_shot.training import FewShot
-from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores
-from larvatus.tasks.prompt.zero_shot import score_prompt
+from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores, score_prompt
 from larvatus.tasks.task import TaskData
 from larvatus.tasks.trainer.checkpoint import check_same_run
 from larvatus.tasks.trainer.config import FineTuneArguments, scoring_options

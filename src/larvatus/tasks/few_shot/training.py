@@ -37,11 +37,9 @@ from larvatus.models.heads.verbaliser import Verbaliser, VerbaliserConfig
 from larvatus.models.network import Network
 from larvatus.models.objectives import Loss
 from larvatus.tasks.classify.options import ClassifyOptions
-from larvatus.tasks.encoding.sequences import Sequences
-from larvatus.tasks.encoding.windows import WindowOptions
-from larvatus.tasks.few_shot.settings import FewShotTraining
-from larvatus.tasks.prompt.encode import encode_prompts
-from larvatus.tasks.prompt.pattern import PromptOptions
+from larvatus.tasks.encoding.sequences import Sequences, WindowOptions
+from larvatus.tasks.few_shot.results import FewShotTraining
+from larvatus.tasks.prompt.pattern import PromptOptions, encode_prompts
 from larvatus.tasks.prompt.prompted import prompt_config
 from larvatus.tasks.scoring import head_as
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments, TrainConfig

@@ -18,7 +18,7 @@ from larvatus.core.ranges import Weight
 from larvatus.core.settings import Settings
 from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.arguments import TaskArguments, Trainable
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.multitask.validation import MEAN
 from larvatus.tasks.scoring import ScoringOptions
 

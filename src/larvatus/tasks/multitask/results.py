@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 from larvatus.tasks.results import Coverage, Piece, Prediction
 
 NEW_LINE = Piece("", "new line")

@@ -29,9 +29,8 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.parsing import ParsingConfig, WordTrees, sentence_sizes
 from larvatus.models.nn.compiling import IGNORE
-from larvatus.tasks.encoding.sequences import Sequences, word_sequences
-from larvatus.tasks.encoding.unknown import UnknownLabels
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.arguments import UnknownLabels
+from larvatus.tasks.encoding.sequences import Sequences, WindowOptions, word_sequences
 from larvatus.tasks.encoding.words import align_examples
 from larvatus.tasks.parse.lemmas import edit_script
 from larvatus.tasks.parse.sentences import cut_sentences

@@ -11,8 +11,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from larvatus.core.drawing.elements import Element, element, first_units, folded_table, scroll_box
-from larvatus.core.drawing.strip import LABEL_SIZE, Strip, arc_levels, label, text_width
+from larvatus.core.drawing import (
+    LABEL_SIZE,
+    Element,
+    Strip,
+    arc_levels,
+    element,
+    first_units,
+    folded_table,
+    label,
+    scroll_box,
+    text_width,
+)
 from larvatus.core.errors import UsageError
 
 STEP = 21.0

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from larvatus.core.drawing.elements import in_notebook
-from larvatus.core.tables import Column, Table
-from larvatus.core.tabular import Tabular
+from larvatus.core.drawing import in_notebook
+from larvatus.core.tables import Column, Table, Tabular
 from larvatus.data.labelled.conllu import ABSENT
 from larvatus.data.labelled.trees import FEATS, HEAD, LEMMA, RELATION, ROOT, UPOS, rewrite_lines
 from larvatus.data.text.learned_words import WordToken

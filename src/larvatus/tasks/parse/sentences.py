@@ -1,6 +1,6 @@
 """Sentences of raw text for the parser: those of the library, and what it takes for one because of quotation marks.
 
-The library (`data/text/sentences.py`) does not end a sentence inside quotation marks or brackets. Where one is never
+The library (`data/text/words.py`) does not end a sentence inside quotation marks or brackets. Where one is never
 closed, or an apostrophe is taken for one, much text becomes a single sentence. So a sentence of more than `LONG`
 characters is cut again as if it had no such marks.
 """
@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import regex
 
-from larvatus.data.text.sentences import sentence_spans
+from larvatus.data.text.words import sentence_spans
 
 LONG = 150
 """Characters of a sentence that is looked at again."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from larvatus.core.drawing.elements import Element
+from larvatus.core.drawing import Element
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.ranges import DropoutRate, Size
 from larvatus.core.settings import Settings
@@ -22,7 +22,7 @@ from larvatus.data.labelled.tagged import format_of
 from larvatus.data.labelled.texts import TextFormat
 from larvatus.data.labelled.trees import TreeExample, read_trees, tree_examples
 from larvatus.data.text.learned_words import learn_words
-from larvatus.data.text.sentences import is_language
+from larvatus.data.text.words import is_language
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.parsing import ParsingConfig
 from larvatus.models.heads.pooling import WordPool

@@ -1,4 +1,6 @@
-"""A pretrained model with a prompt in place of a head, and the scores that it gives the labels.
+"""A pretrained model with a prompt in place of a head: scores of labels, plain, calibrated, or with examples.
+
+A pretrained model with a prompt in place of a head, and the scores that it gives the labels.
 
     config = prompt_config(bundle, pattern="{text} It was {blank}.", words={"neg": "terrible", "pos": "great"})
     ready = with_prompt_head(bundle, config)                # the model's own masked-lm head, read at the blank
@@ -18,12 +20,22 @@ what precedes the blank and scores the word with the rest of the pattern, so the
 blank it is the channel model of Min et al. 2022). An encoder–decoder that learned to denoise reads the pattern with its
 first sentinel at the blank, and scores sentinel and word.
 E examples, n tokens of a word, W words, K labels.
+
+Zero-shot prompting of a pretrained model: plain, calibrated, or with examples in the context.
+
+    asked = ask(bundle, config, examples, neutral=("N/A", ""), scoring=ScoringOptions())
+    asked.scores, asked.prompts.describe()
+
+Calibration (Zhao et al. 2021) asks the prompt about neutral texts. What it says of them is its bias p_cf, and answers
+are p / p_cf, set to sum to 1: of scores, its log is subtracted. Zhao et al. write softmax(p / p_cf); the order of
+labels is the same. E examples, K labels.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -31,19 +43,23 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from larvatus.core.arrays import Floats, Ints
-from larvatus.core.errors import ArtefactError, UsageError
-from larvatus.data.labelled.records import TextExample
+from larvatus.core.arrays import Doubles, Floats, Ints
+from larvatus.core.errors import ArtefactError, UsageError, did_you_mean
+from larvatus.data.labelled.records import Place, TextExample
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.metrics.calibration import softmax
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import attach_head
-from larvatus.models.generation.likelihood import continuation_scores
-from larvatus.models.heads.verbaliser import Verbaliser, VerbaliserConfig
+from larvatus.models.generation.generator import continuation_scores
+from larvatus.models.heads.verbaliser import Demonstration, Verbaliser, VerbaliserConfig
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
-from larvatus.tasks.encoding.sequences import Sequences
-from larvatus.tasks.prompt.encode import (
+from larvatus.tasks.classify.classify import predictions, texts_of
+from larvatus.tasks.encoding.sequences import Sequences, WindowOptions
+from larvatus.tasks.prompt.pattern import (
+    LabelWords,
+    Pattern,
     PatternTokens,
     Prompts,
     demonstrations,
@@ -51,8 +67,10 @@ from larvatus.tasks.prompt.encode import (
     encode_prompts,
     pattern_of,
     truncated_lengths,
+    verbaliser,
+    words_by_label,
 )
-from larvatus.tasks.prompt.pattern import LabelWords, Pattern, verbaliser, words_by_label
+from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import ScoringOptions, batches_by_length, head_as, score_sequences
 
 NO_BLANK = 0
@@ -259,3 +277,76 @@ class _ContinuationEncoder:
         whole = self.template.ids(texts, nothing)
         place = int(np.flatnonzero(whole == -1)[0])
         return whole[:place], np.concatenate([word, whole[place + 1 :]])
+
+
+NEUTRAL_TEXTS = ("N/A", "")
+"""Two of the three of Zhao et al.; their third, a mask token, would be a second blank here."""
+_PLACE = Place("a neutral text", 1)
+
+
+@dataclass(frozen=True, eq=False)
+class PromptScores:
+    """Scores of a prompt on some examples."""
+
+    config: VerbaliserConfig
+    """With the offsets that calibration found."""
+    prompts: Prompts
+    scores: Floats  # [E, K]
+
+    def answers(self, examples: Sequence[TextExample]) -> list[Classified]:
+        rows = np.asarray(softmax(self.scores), np.float32)
+        return predictions(self.config, texts_of(examples), self.prompts.sequences, rows)
+
+
+def with_demonstrations(config: VerbaliserConfig, shown: Sequence[Demonstration]) -> VerbaliserConfig:
+    """The config with labelled examples in the context."""
+    for _, _, label in shown:
+        if label not in config.labels:
+            near = did_you_mean(label, config.labels)
+            raise UsageError(f"a demonstration is labelled {label!r}, which has no word{near}")
+    return msgspec.structs.replace(config, demonstrations=tuple(shown))
+
+
+def score_prompt(
+    bundle: Bundle,
+    config: VerbaliserConfig,
+    examples: Sequence[TextExample],
+    *,
+    neutral: Sequence[str] = (),
+    length: int | None = None,
+    scoring: ScoringOptions,
+) -> PromptScores:
+    """Scores of the labels; calibrated where neutral texts are given."""
+    limit = WindowOptions.of(bundle, length=length).limit
+    ready = bundle if is_generative(bundle) else with_prompt_head(bundle, config)
+    ready.network.to(scoring.device)
+    prompts, scores = _scores(ready, config, examples, limit, scoring)
+    if not neutral:
+        return PromptScores(config, prompts, scores)
+    pair = bool(examples) and examples[0].pair is not None
+    empty = [TextExample(text, text if pair else None, None, _PLACE) for text in neutral]
+    offsets = neutral_offsets(_scores(ready, config, empty, limit, scoring)[1])
+    return PromptScores(msgspec.structs.replace(config, offsets=offsets), prompts, subtract_offsets(scores, offsets))
+
+
+def _scores(
+    ready: Bundle, config: VerbaliserConfig, examples: Sequence[TextExample], limit: int, scoring: ScoringOptions
+) -> tuple[Prompts, Floats]:
+    if is_generative(ready):
+        return continuation_prompt_scores(ready, config, examples, limit=limit)
+    prompts = encode_prompts(ready.tokenizer, config, examples, limit=limit)
+    return prompts, prompt_scores(ready, examples, limit=limit, scoring=scoring)
+
+
+def neutral_offsets(scores_NK: Floats | Doubles) -> tuple[float, ...]:
+    """log of the mean probability that neutral texts give each label.
+
+    >>> [round(offset, 4) for offset in neutral_offsets(np.log([[0.8, 0.2], [0.6, 0.4]]))]
+    [-0.3567, -1.204]
+    """
+    return tuple(np.log(softmax(scores_NK.astype(np.float64)).mean(0)).tolist())
+
+
+def subtract_offsets(scores_EK: Floats, offsets: Sequence[float]) -> Floats:
+    """Scores whose softmax is p / p_cf, set to sum to 1."""
+    return np.asarray(scores_EK - np.asarray(offsets), np.float32)

@@ -29,11 +29,10 @@ from larvatus.tasks.classify.classify import (
 )
 from larvatus.tasks.classify.evaluation import TextEvaluation, evaluate_scores
 from larvatus.tasks.classify.task import TextTask, TextValidation, text_metric
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions, readable
-from larvatus.tasks.prompt.encode import Prompts, encode_prompts
-from larvatus.tasks.prompt.pattern import PromptOptions
+from larvatus.tasks.prompt.pattern import PromptOptions, Prompts, encode_prompts
 from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_of, prompt_scores
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import ScoringOptions

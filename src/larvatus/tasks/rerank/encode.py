@@ -1,4 +1,6 @@
-"""Pairs of a query and a passage as the model reads them, in lists that no step separates, and their scores.
+"""Pairs of a query and a passage as the model reads them, and the scores and orders that it predicts.
+
+Pairs of a query and a passage as the model reads them, in lists that no step separates, and their scores.
 
     data = encode_relevance(bundle, examples, windows, listwise=True)
     data.batch(np.array([3, 0]))                       # two queries, each with all its candidates
@@ -9,26 +11,35 @@ makes a passage relevant. The windows of a long passage all hold the query, unle
 
 A step has about `--batch` pairs. Where the loss compares candidates, it has whole queries: as many steps as pairs need,
 with as many queries in each. P pairs, E lists, S sequences.
+
+What a reranker predicts: a score for a passage, and the order of a query's passages.
+
+found = model.predict(("Where does a river end?", "A river ends in the sea."))
+found.score, found.coverage.windows
+
+ranked = model.rerank("Where does a river end?", ["The bank is steep.", "A river ends in the sea."], top=1)
+ranked[0].passage, ranked[0].score, ranked[0].index
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.rng import stream
+from larvatus.core.tables import Tabular
 from larvatus.core.targets import RelevanceTargets
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.heads.reranking import Reranking
+from larvatus.models.heads.sequence_score import Reranking
 from larvatus.models.network import Network
 from larvatus.tasks.classify.classify import merge_windows
-from larvatus.tasks.encoding.pair_lists import PairLists
-from larvatus.tasks.encoding.sequences import Sequences, text_sequences
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import PairLists, Sequences, WindowOptions, text_sequences
 from larvatus.tasks.rerank.reader import RelevanceExample, by_query
+from larvatus.tasks.results import Coverage, Piece
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences
 
 
@@ -101,3 +112,47 @@ def pair_scores(model: Network, sequences: Sequences, scoring: ScoringOptions) -
 def best_windows(scores_S1: Floats, sequences: Sequences) -> Floats:
     """[S, 1] → [P], the highest score of each pair's windows."""
     return merge_windows(scores_S1, sequences.parts, "max")[:, 0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredPassage(Tabular):
+    """A passage with its relevance to a query."""
+
+    query: str
+    passage: str
+    score: float
+    """With the model's activation: of a sigmoid between 0 and 1."""
+    coverage: Coverage
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"query": self.query, "passage": self.passage, "score": self.score, **self.coverage.to_dict()}
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One row."""
+        return [self.to_dict()]
+
+    def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
+        yield Piece(f"{self.score:.3f}", "bold")
+        yield Piece("  ")
+        yield Piece(self.query)
+        yield Piece(" ⟵ ", "dim")
+        yield Piece(self.passage)
+
+    def __str__(self) -> str:
+        return f"{self.score:.3f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedPassage(ScoredPassage):
+    """A passage among those of a query."""
+
+    rank: int
+    """From 1, the most relevant."""
+    index: int
+    """Place among the passages as they were given, from 0."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rank": self.rank, "index": self.index, **super().to_dict()}
+
+    def __str__(self) -> str:
+        return f"{self.rank}. {self.score:.3f} {self.passage}"

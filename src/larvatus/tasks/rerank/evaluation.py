@@ -21,7 +21,7 @@ from larvatus.core.batch import edges
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart
 from larvatus.data.labelled.records import Dataset
-from larvatus.metrics.bootstrap import score_of_all
+from larvatus.metrics.intervals import score_of_all
 from larvatus.metrics.ranking import DEPTH, average_precision, by_score, ndcg, reciprocal_rank
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.network import Network

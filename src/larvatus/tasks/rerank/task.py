@@ -1,5 +1,18 @@
 """Reranking: score passages for a query, with a model that reads both together.
 
+Hard negatives of queries: passages of other queries that are near to a query and not relevant to it.
+
+    train = with_mined_negatives(train, RerankOptions(mine=4), scoring, say)
+
+A reranker orders what a first search gives, so it learns from passages that a search confuses with the relevant ones
+(Karpukhin et al. 2020, *Dense Passage Retrieval*; Gao, Dai & Callan 2021, *Rethink training of BERT rerankers*). For a
+query with relevant passages, all passages of the data are ranked by the cosine of sentence vectors, and the nearest
+become examples with label 0. The margin below the relevant passages, and what is never a negative, are those of
+`finetune embed --mine` (`tasks/embed/mining.py`); passages that the query has a label for are left as they are.
+Validation examples get mined negatives, among their own passages, only if they have nothing to rank without them.
+
+Reranking: score passages for a query, with a model that reads both together.
+
 larvatus finetune rerank --train wikiqa.tsv --loss softmax --mine 4 --out runs/rerank
 larvatus predict runs/rerank "Where does a river end?" --pair "A river ends in the sea."
 larvatus search "Where does a river end?" --index index --rerank runs/rerank
@@ -7,15 +20,18 @@ larvatus search "Where does a river end?" --index index --rerank runs/rerank
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import CountOrNone, DropoutRate
+from larvatus.core.settings import Flag
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems
@@ -26,13 +42,20 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.new_heads import default_head_settings
 from larvatus.models.heads.head import Dense
 from larvatus.models.heads.pooling import resolve_pool
-from larvatus.models.heads.reranking import RerankingConfig
+from larvatus.models.heads.sequence_score import RerankingConfig
 from larvatus.models.objectives.ranking import AnyRankingLoss, BinaryCrossEntropy, ListNet, MeanSquared, Softmax
 from larvatus.tasks.arguments import TaskArguments, head_settings, with_layer_mix
-from larvatus.tasks.embed.mining import MiningOptions
+from larvatus.tasks.embed.mining import (
+    MiningOptions,
+    MiningProblem,
+    load_teacher,
+    nearest_negatives,
+    places_alike,
+    teacher_vectors,
+)
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, text_or_pair
-from larvatus.tasks.rerank.encode import encode_relevance, pair_scores, reranker_of
+from larvatus.tasks.rerank.encode import ScoredPassage, encode_relevance, pair_scores, reranker_of
 from larvatus.tasks.rerank.evaluation import (
     METRICS,
     RelevanceEvaluation,
@@ -40,7 +63,6 @@ from larvatus.tasks.rerank.evaluation import (
     evaluate_relevance,
     refuse_uncounted,
 )
-from larvatus.tasks.rerank.mining import rankable, with_mined_negatives
 from larvatus.tasks.rerank.reader import (
     RelevanceExample,
     RelevanceFiles,
@@ -48,11 +70,69 @@ from larvatus.tasks.rerank.reader import (
     read_relevance,
     read_unlabelled_relevance,
 )
-from larvatus.tasks.rerank.results import ScoredPassage
 from larvatus.tasks.results import coverages
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData
 from larvatus.tasks.validation import check_metric
+
+PACKAGED = "english"
+
+
+def with_mined_negatives(
+    train: Dataset[RelevanceExample], options: MiningOptions, scoring: ScoringOptions, say: Callable[[str], None]
+) -> Dataset[RelevanceExample]:
+    """The examples, and after those of each query its mined negatives."""
+    problem, texts = queries_and_passages(train.examples)
+    if not len(problem.anchors):
+        raise DataError(f"{train.source}: no query has a relevant passage, which --mine needs; label some above 0")
+    miner = load_teacher(options.mine_model or PACKAGED)
+    folder = None if options.mined is None else Path(options.mined)
+    say(f"mining: vectors of {len(texts):,} texts by {miner.path}")
+    vectors = teacher_vectors(miner, texts, scoring, folder=folder, say=say)
+    mined = nearest_negatives(vectors, problem, options)
+    negatives = {
+        texts[anchor]: [texts[number] for number in row.tolist() if number >= 0]
+        for anchor, row in zip(problem.anchors.tolist(), mined, strict=True)
+    }
+    total, without = int((mined >= 0).sum()), sum(not passages for passages in negatives.values())
+    if not total:
+        raise DataError(
+            f"{train.source}: no passage is a hard negative of another query; give more queries, or a smaller "
+            "--mine-margin"
+        )
+    rest = f"; {without:,} have none" if without else ""
+    say(f"mining: {total:,} hard negatives of {len(negatives):,} queries{rest}")
+    examples: list[RelevanceExample] = []
+    for query, rows in by_query(train).items():
+        added = negatives.get(query, [])
+        examples += rows
+        examples += [dataclasses.replace(rows[0], passage=passage, grade=0.0) for passage in added]
+    return dataclasses.replace(train, examples=tuple(examples))
+
+
+def rankable(examples: Sequence[RelevanceExample]) -> bool:
+    """Whether a query has passages of different relevance, so that there is an order to learn or to measure."""
+    return any(len({row.grade for row in rows}) > 1 for rows in by_query(examples).values())
+
+
+def queries_and_passages(examples: Sequence[RelevanceExample]) -> tuple[MiningProblem, list[str]]:
+    """The queries that have a relevant passage, as anchors, all passages as candidates, and the texts by number."""
+    numbers: dict[str, int] = {}
+    labelled: dict[int, list[int]] = {}
+    relevant: dict[int, list[int]] = {}
+    for example in examples:
+        query, passage = (numbers.setdefault(text, len(numbers)) for text in (example.query, example.passage))
+        labelled.setdefault(query, [query]).append(passage)
+        if example.grade:
+            relevant.setdefault(query, []).append(passage)
+    texts, anchors = list(numbers), list(relevant)
+    candidates = list(dict.fromkeys(numbers[example.passage] for example in examples))
+    excluded = places_alike([labelled[query] for query in anchors], candidates, texts, {})
+    return (
+        MiningProblem(np.array(anchors, np.int64), np.array(candidates, np.int64), list(relevant.values()), excluded),
+        texts,
+    )
+
 
 LossName = Literal["binary-cross-entropy", "mean-squared", "softmax", "listnet"]
 LOSSES: dict[LossName, AnyRankingLoss] = {

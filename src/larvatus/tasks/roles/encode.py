@@ -25,8 +25,7 @@ from larvatus.data.text.align import join_words
 from larvatus.data.text.tag_schemes import write_tags
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.heads.roles import FrameIndex, FrameTargets, RolesConfig
-from larvatus.tasks.encoding.sequences import Sequences, run_indices, word_sequences
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import Sequences, WindowOptions, run_indices, word_sequences
 from larvatus.tasks.roles.examples import Frame, FramedSentence
 from larvatus.tasks.roles.lexicon import PredicateLexicon
 

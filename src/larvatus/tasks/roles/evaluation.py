@@ -37,8 +37,8 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.roles import RolesConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
-from larvatus.tasks.encoding.unknown import UnknownLabels
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.arguments import UnknownLabels
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.evaluation import (
     EvaluationOptions,
     ResampledEvaluation,

@@ -28,8 +28,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.crf import AllowedTransitions, constrained_viterbi
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.span_scorer import SpanIndex
-from larvatus.tasks.encoding.sequences import Sequences
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import Sequences, WindowOptions
 from larvatus.tasks.features import Features
 from larvatus.tasks.roles.encode import ReadSentences, encode_sentences, frame_spots
 from larvatus.tasks.roles.examples import CONTINUED, VERB, RoleSpan

@@ -17,10 +17,20 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from larvatus.core.drawing.elements import Element, colour_class, element, first_units, folded_table, scroll_box
-from larvatus.core.drawing.strip import LABEL_SIZE, Strip, label, text_width
+from larvatus.core.drawing import (
+    LABEL_SIZE,
+    Element,
+    Strip,
+    colour_class,
+    element,
+    first_units,
+    folded_table,
+    label,
+    scroll_box,
+    text_width,
+)
 from larvatus.core.errors import UsageError
-from larvatus.data.text.sentences import sentence_spans
+from larvatus.data.text.words import sentence_spans
 
 LAYER = 25.0
 BAR = 19.0

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from larvatus.core.drawing.elements import in_notebook
-from larvatus.core.tables import Table
-from larvatus.core.tabular import Tabular
+from larvatus.core.drawing import in_notebook
+from larvatus.core.tables import Table, Tabular
 from larvatus.tasks.results import Coverage, Piece
 from larvatus.tasks.roles.examples import FramedSentence
 from larvatus.tasks.roles.picture import draw_frames

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from larvatus.core.errors import DataError
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import Place, TaggedExample, TextExample
-from larvatus.data.text.sentences import sentence_spans
-from larvatus.data.text.words import segment_words
+from larvatus.data.text.words import segment_words, sentence_spans
 from larvatus.tasks.results import Coverage
 from larvatus.tasks.roles.examples import CONTINUED, VERB, Frame, FramedSentence
 from larvatus.tasks.roles.labelling import LabelledFrame

@@ -34,8 +34,8 @@ from larvatus.data.labelled.span_records import SpannedWords
 from larvatus.models.heads import Spans, SpansConfig
 from larvatus.models.heads.spans import NULL, Decoding
 from larvatus.models.nn.span_scorer import BUDGET, distances, gaps
+from larvatus.tasks.arguments import UnknownLabels
 from larvatus.tasks.encoding.sequences import run_indices
-from larvatus.tasks.encoding.unknown import UnknownLabels
 
 SpanTuple = tuple[int, int, int]
 """First word, the word after the last, type."""

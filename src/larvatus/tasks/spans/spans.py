@@ -29,8 +29,8 @@ from larvatus.models.heads.spans import NULL
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.span_scorer import RelationScorer, SpanIndex
+from larvatus.tasks.arguments import UnknownLabels
 from larvatus.tasks.encoding.sequences import Sequences
-from larvatus.tasks.encoding.unknown import UnknownLabels
 from larvatus.tasks.encoding.words import WordExample, align_examples
 from larvatus.tasks.results import Entity, Relation, Spanned, coverages
 from larvatus.tasks.scoring import ScoringOptions, batches_by_length, head_as

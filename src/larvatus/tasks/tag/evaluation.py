@@ -4,7 +4,7 @@
     found.metrics["entity-f1"].value, found.errors.boundary, found.confused[0]
 
 Where long texts are cut, words that were not read count as wrong and their entities as missed. So do tags that the
-model does not know (`tasks/encoding/unknown.py`).
+model does not know (`tasks/arguments.py`).
 """
 
 from __future__ import annotations

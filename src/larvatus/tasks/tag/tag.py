@@ -44,9 +44,8 @@ from larvatus.models.heads.pooling import WordPool
 from larvatus.models.network import Network
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.crf import AllowedTransitions, constrained_viterbi
-from larvatus.tasks.encoding.sequences import Sequences, word_sequences
-from larvatus.tasks.encoding.unknown import UnknownLabels
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.arguments import UnknownLabels
+from larvatus.tasks.encoding.sequences import Sequences, WindowOptions, word_sequences
 from larvatus.tasks.encoding.words import WordExample, align_examples, check_word_pool, spacing_of
 from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord, coverages
 from larvatus.tasks.scoring import ScoringOptions, head_as, score_sequences

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from larvatus.core.run_identity import VERSION
 from larvatus.core.tables import Table
-from larvatus.core.version import VERSION
 from larvatus.models.bundle.card import STATISTICS, format_number, render_figures, table
 from larvatus.models.bundle.claims import (
     STATISTIC,

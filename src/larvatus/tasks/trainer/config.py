@@ -41,11 +41,10 @@ from larvatus.models.network import Network
 from larvatus.models.objectives import Loss
 from larvatus.models.recipes.recipe import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.arguments import Defaults, Trainable
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.registry import option_names, parse_options
 from larvatus.tasks.scoring import ScoringOptions
-from larvatus.tasks.trainer.checkpoint import CheckpointStore
-from larvatus.tasks.trainer.selection import Epoch
+from larvatus.tasks.trainer.checkpoint import CheckpointStore, Epoch
 from larvatus.tasks.trainer.trainable import TrainableConfig
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime

@@ -26,6 +26,7 @@ from larvatus.models.network import Network, tag
 from larvatus.models.nn.lora import merge_lora, parameter_counts
 from larvatus.tasks.arguments import TaskArguments
 from larvatus.tasks.candidates.report import SearchReport
+from larvatus.tasks.examples import split_validation
 from larvatus.tasks.features import EncodedExamples, Features, PlannedBatches, epoch_steps
 from larvatus.tasks.multitask.arguments import OneTaskArguments
 from larvatus.tasks.multitask.data import TaskBatches, long_texts, parts_of
@@ -35,10 +36,8 @@ from larvatus.tasks.registry import AnyTask, get_task
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.task import TaskData
 from larvatus.tasks.trainer.causal import with_delimiters, with_lm_weight
-from larvatus.tasks.trainer.checkpoint import CheckpointStore, SeedRun
+from larvatus.tasks.trainer.checkpoint import CheckpointStore, SeedRun, compare
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig
-from larvatus.tasks.trainer.selection import compare
-from larvatus.tasks.trainer.split import split_validation
 from larvatus.tasks.trainer.step_parts import FrozenFeatures
 from larvatus.tasks.trainer.trainer import Trainer
 from larvatus.tasks.validation import Calibration, Scores, ValidationSet, set_temperature

@@ -12,13 +12,12 @@ from typing import Self
 
 from larvatus.core.tables import ReportPart, Table
 from larvatus.tasks.scoring import head_of
+from larvatus.tasks.trainer.checkpoint import Epoch, compare
 from larvatus.tasks.trainer.config import Callbacks
 from larvatus.tasks.trainer.finetune import FineTuneResult
 from larvatus.tasks.trainer.run import LearningCurvePoint
-from larvatus.tasks.trainer.selection import Epoch, compare
 from larvatus.tasks.validation import Scores
-from larvatus.training.engine.reporter import Reporter
-from larvatus.training.engine.throughput import RemainingTime
+from larvatus.training.engine.reporter import RemainingTime, Reporter
 
 LINE_EVERY_S = 30.0
 """Seconds between two lines of progress, where there is no bar."""

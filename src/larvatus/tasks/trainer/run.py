@@ -36,13 +36,13 @@ from larvatus.models.bundle.checksums import model_checksums
 from larvatus.models.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.nn.device import explain_out_of_memory
+from larvatus.tasks.examples import Split, split_validation
 from larvatus.tasks.multitask.data import TaskDatasets, parts_of
 from larvatus.tasks.registry import get_task
 from larvatus.tasks.trainer.checkpoint import CheckpointStore, check_same_run
 from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments
 from larvatus.tasks.trainer.finetune import FineTuneResult, finetune_on_split
 from larvatus.tasks.trainer.save import HISTORY, claimed_validation, contents_hash, save_result
-from larvatus.tasks.trainer.split import Split, split_validation
 from larvatus.training.engine.checkpoint import (
     FOLDER,
     NEW_RUN,

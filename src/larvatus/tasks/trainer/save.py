@@ -18,8 +18,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.data.labelled.in_memory import IN_MEMORY
 from larvatus.models.bundle.claims import CardText, Data, claim_dicts
 from larvatus.models.bundle.directory import architecture_of, save_changed
-from larvatus.models.bundle.huggingface import layout_for
-from larvatus.models.bundle.huggingface.native import Native
+from larvatus.models.bundle.huggingface import Native, layout_for
 from larvatus.models.bundle.weights import find_weights
 from larvatus.tasks.multitask.data import TaskDatasets, parts_of
 from larvatus.tasks.trainer.card import DataFacts, result_claims, task_card

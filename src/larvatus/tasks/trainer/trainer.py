@@ -30,12 +30,26 @@ from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import CausalLM, CausalLMConfig
 from larvatus.tasks.features import ExampleBatches, PlannedBatches, epoch_steps
 from larvatus.tasks.scoring import head_of, loss_of
-from larvatus.tasks.trainer.cached_gradients import CachedGradients, CachedStep, VectorHead
 from larvatus.tasks.trainer.causal import task_and_lm_loss
-from larvatus.tasks.trainer.checkpoint import SeedRun, TrainState
+from larvatus.tasks.trainer.checkpoint import (
+    Epoch,
+    SeedRun,
+    TrainState,
+    improves,
+    is_better,
+    no_progress_warning,
+    resolve_patience,
+)
 from larvatus.tasks.trainer.config import AuxiliaryLoss, FineTuneArguments
-from larvatus.tasks.trainer.selection import Epoch, improves, is_better, no_progress_warning, resolve_patience
-from larvatus.tasks.trainer.step_parts import FrozenFeatures, StepPart, head_rates, step_parts
+from larvatus.tasks.trainer.step_parts import (
+    CachedGradients,
+    CachedStep,
+    FrozenFeatures,
+    StepPart,
+    VectorHead,
+    head_rates,
+    step_parts,
+)
 from larvatus.tasks.trainer.trainable import train_mode, trainable
 from larvatus.tasks.validation import Scores, ValidationSet
 from larvatus.training.engine.checkpoint import restore_weights

@@ -23,20 +23,17 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TrainingBatch, edges, runs
 from larvatus.core.errors import ArtefactError, DataError
 from larvatus.core.pretraining_targets import DenoisedText
-from larvatus.core.tabular import Tabular
+from larvatus.core.tables import Tabular
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.records import shorten
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import Bundle
-from larvatus.models.generation.beam_search import BeamSettings, beam_search
-from larvatus.models.generation.decoding import DecodedSequence, Stopping, decode, greedy
-from larvatus.models.generation.generator import Generator, require_generator
-from larvatus.models.generation.prompts import end_ids
+from larvatus.models.generation.decoding import BeamSettings, DecodedSequence, Stopping, beam_search, decode, greedy
+from larvatus.models.generation.generator import Generator, end_ids, require_generator
 from larvatus.models.heads.writing import TextToTextConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
-from larvatus.tasks.encoding.sequences import Sequences, run_indices, text_sequences
-from larvatus.tasks.encoding.windows import WindowOptions
+from larvatus.tasks.encoding.sequences import Sequences, WindowOptions, run_indices, text_sequences
 from larvatus.tasks.results import Coverage, Piece
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.write.reader import WritingExample

@@ -30,7 +30,7 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads.writing import TextToText, TextToTextConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
-from larvatus.tasks.encoding.unknown import UnknownLabels
+from larvatus.tasks.arguments import UnknownLabels
 from larvatus.tasks.evaluation.evaluation import (
     Evaluation,
     EvaluationOptions,

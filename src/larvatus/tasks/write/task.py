@@ -15,9 +15,8 @@ import msgspec
 import numpy as np
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.file_options import Paths
 from larvatus.data.labelled.problems import Problems

@@ -29,7 +29,7 @@ from larvatus.core.checksummed import check_file, read_checksummed, write_checks
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.files import new_directory, read_json, saying_what_is_full, sha256
 from larvatus.core.regular_files import refuse_link
-from larvatus.core.version import VERSION
+from larvatus.core.run_identity import VERSION
 from larvatus.models.bundle.weights import check_fit, read_tensors, stored_bytes, write_tensors
 from larvatus.training.engine.parallel import local_part
 from larvatus.training.engine.settings import Runtime

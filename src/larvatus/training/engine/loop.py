@@ -14,8 +14,7 @@ from contextlib import nullcontext
 from typing import Protocol, Self, TypeVar
 
 from larvatus.core.signals import Stop, Stopped
-from larvatus.training.engine.rank_activity import busy, steps_finished, waiting
-from larvatus.training.engine.ranks import Ranks
+from larvatus.training.engine.ranks import Ranks, busy, steps_finished, waiting
 
 Scores = TypeVar("Scores")
 

@@ -14,8 +14,8 @@ mean the same here. (Moonlight's 0.2 √max(rows, columns), Liu et al. 2025, is 
 halves of a gated layer), each is made orthogonal by itself. Matrices of one shape go through the iteration as one
 batch: in bfloat16 on CUDA, as published, and in the precision of the weights elsewhere.
 
-Groups without `muon` (embeddings, heads, norms, biases) take the steps of AdamW, which are those of `lamb.py` without
-its ratio. Weights that are sharded over ranks are stepped part by part, but for the iteration: every rank makes it of
+Groups without `muon` (embeddings, heads, norms, biases) take the steps of AdamW, those of LAMB without its
+ratio. Weights that are sharded over ranks are stepped part by part, but for the iteration: every rank makes it of
 whole matrices, a few at a time. Where `found_inf` is set to 1, a step changes nothing at all, as there. Nothing here
 waits for a GPU.
 S matrices of R × C numbers in a batch.
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from larvatus.training.engine.lamb import Lamb, group_alike
+from larvatus.training.engine.adam_variants import Lamb, group_alike
 from larvatus.training.engine.parallel import full_tensor, is_sharded, local_part, local_tensor
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)

@@ -1,7 +1,7 @@
 """Optimizers (AdamW, LAMB, Adafactor, Muon), their state as named tensors, and learning-rate schedules.
 
-AdamW is torch's (Loshchilov & Hutter 2019); the others are in `lamb.py`, `adafactor.py` and `muon.py`. None decays
-norms and biases; only Adafactor does not correct its moments for bias.
+AdamW is torch's (Loshchilov & Hutter 2019); the others are in `adam_variants.py` and `muon.py`. None decays norms and
+biases; only Adafactor does not correct its moments for bias.
 
 Schedules warm up, then fall linearly, by a cosine or as a trapezoid; or follow the inverse square root of the step. The
 rate is a pure function of the step. It rises from 0 over the warm-up, and falls to `floor` × peak at the last step. By
@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from larvatus.core.errors import ArtefactError, RecipeError
 from larvatus.models.recipes import OptimizerConfig, ScheduleConfig
-from larvatus.training.engine.adafactor import Adafactor
-from larvatus.training.engine.lamb import Lamb
+from larvatus.training.engine.adam_variants import Adafactor, Lamb
 from larvatus.training.engine.muon import Muon
 from larvatus.training.engine.parallel import is_sharded, local_part
 

@@ -36,8 +36,7 @@ from torch import Tensor, nn
 from larvatus.core.errors import UsageError
 from larvatus.models.nn.block_stack import BlockStack
 from larvatus.models.nn.device import memory_of
-from larvatus.training.engine.rank_activity import waiting
-from larvatus.training.engine.ranks import Ranks
+from larvatus.training.engine.ranks import Ranks, waiting
 from larvatus.training.engine.settings import Parallel
 
 BYTES_TRAINED = 16

@@ -24,8 +24,7 @@ from larvatus.core.errors import RecipeError, is_out_of_memory
 from larvatus.core.rng import derive
 from larvatus.training.engine.optimizer import set_rate
 from larvatus.training.engine.parallel import build_gradients
-from larvatus.training.engine.rank_activity import at_step, timed_compute
-from larvatus.training.engine.ranks import Ranks
+from larvatus.training.engine.ranks import Ranks, at_step, timed_compute
 from larvatus.training.engine.settings import MICROBATCH, Runtime
 
 Split = Callable[[int], Iterable[Any]]

@@ -2,7 +2,7 @@
 
     watchdog = RankWatchdog(store, rank=rank, count=count, timeout_s=60.0)
     watchdog.start()
-    with guarded_by(watchdog): …       # ranks report what they are doing through `rank_activity.py`
+    with guarded_by(watchdog): …       # ranks report what they are doing through `ranks.py`
 
 Each rank writes a `Heartbeat` to the rendezvous store every second. Rank 0 reads those of all ranks, the others that of
 rank 0, which also holds its verdict. A rank is lost if its process is gone (seen at once on the same machine), if it

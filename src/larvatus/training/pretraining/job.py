@@ -1,4 +1,15 @@
-"""A pretraining job: what to train, on what, where to, and for how long.
+"""A pretraining job: what to train, on what, from which weights, where to, and for how long.
+
+Where a run that continues begins: the weights of a model directory, under the heads that a recipe wants.
+
+    parent = ParentModel.load("bert-base", out=Path("runs/mine"))
+    started = parent.start(recipe, seed=0)            # the encoder, and each head that both have: bit for bit
+    started.taken, started.new                        # ("masked-lm",), ("next-sentence",)
+
+With a longer vocabulary, each new piece starts as the mean of its old pieces, in every tensor that has a row for each
+piece: input embeddings, and the bias of the masked-LM head (`data/text/extend.py` names the literature).
+
+A pretraining job: what to train, on what, where to, and for how long.
 
     job = PretrainingJob(recipe=read_recipe("bert", size="tiny"), out=Path("runs/mine"), budget=Budget(steps=1_000))
     with ranks(job.runtime.device, job.runtime.rank_timeout) as group:
@@ -12,16 +23,126 @@ checkpoint, as many as there are now.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
+import torch
+from torch import Tensor
+
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import SEED, STEPS
+from larvatus.models.bundle.checksums import model_checksums
+from larvatus.models.bundle.directory import Bundle, load_bundle
+from larvatus.models.bundle.model_names import model_path
+from larvatus.models.bundle.weights import check_fit
+from larvatus.models.network import Network
+from larvatus.models.nn.initialise import empty_weights
 from larvatus.models.recipes import Recipe, recipe_table
 from larvatus.training.engine.ranks import Ranks, check_ranks_agree, versions
 from larvatus.training.engine.settings import Budget, Parallel, Runtime
-from larvatus.training.pretraining.parent import ParentModel
+
+
+@dataclass(frozen=True, eq=False)
+class InitialModel:
+    """A model ready to be trained on, and where its heads come from."""
+
+    model: Network
+    taken: tuple[str, ...]
+    """Heads that the directory has too."""
+    new: tuple[str, ...]
+    """Heads that it lacks, or has in another shape: initialised as published."""
+    left: tuple[str, ...]
+    """Heads that the recipe has no use for."""
+
+    def __str__(self) -> str:
+        words = [f"encoder and {_listed(self.taken)} taken" if self.taken else "encoder taken"]
+        words += [f"{_listed(self.new)} new"] if self.new else []
+        words += [f"{_listed(self.left)} left behind"] if self.left else []
+        return "; ".join(words)
+
+
+@dataclass(frozen=True, eq=False)
+class ParentModel:
+    """The directory that training continues from."""
+
+    bundle: Bundle
+    fingerprint: str
+    """SHA-256 over its settings, weights (its generator's too) and all files of its tokenizer."""
+
+    @classmethod
+    def load(cls, path: Path | str, *, out: Path) -> ParentModel:
+        path = Path(model_path(path))
+        if os.path.realpath(path) == os.path.realpath(out):
+            raise UsageError(f"--from and --out are both {path}; choose another --out (or --resume, to continue a run)")
+        bundle = load_bundle(path)
+        parts = sorted(model_checksums(bundle.path).items())
+        return cls(bundle, hashlib.sha256(repr(parts).encode()).hexdigest())
+
+    @property
+    def path(self) -> Path:
+        return self.bundle.path
+
+    @torch.no_grad()
+    def start(self, recipe: Recipe, *, seed: int, first: int = 0, parts: Sequence[Sequence[int]] = ()) -> InitialModel:
+        """The model; with `parts`, rows from `first` on belong to new pieces made of those old ones."""
+        theirs: dict[str, Tensor] = self.bundle.network.state_dict()
+        rows = len(self.bundle.network.encoder.word_vectors)
+        size = max(rows, first + len(parts))
+        model = Network.build(recipe.model, recipe.objectives, vocabulary=size, seed=seed)
+        rowed = _rows_for_pieces(recipe)
+        given = {name: extend_rows(t, size, first, parts) if name in rowed else t for name, t in theirs.items()}
+        wanted = model.state_dict()
+        heads: dict[str, list[str]] = {}
+        for name in wanted:
+            heads.setdefault(_part(name), []).append(name)
+        fitting = {
+            part: all(name in given and given[name].shape == wanted[name].shape for name in names)
+            for part, names in heads.items()
+        }
+        if not fitting["encoder"]:
+            check_fit(self.path, stored=_encoder_shapes(given), wanted=_encoder_shapes(wanted))
+        model.load_state_dict({name: given[name] if fitting[_part(name)] else t for name, t in wanted.items()})
+        there = dict.fromkeys(map(_part, theirs))
+        return InitialModel(
+            model=model,
+            taken=tuple(part for part in heads if fitting[part] and part != "encoder"),
+            new=tuple(part for part in heads if not fitting[part]),
+            left=tuple(part for part in there if part not in heads),
+        )
+
+
+def extend_rows(tensor: Tensor, size: int, first: int, parts: Sequence[Sequence[int]]) -> Tensor:
+    """[V, …] → [size, …]: row first + i is the mean of the rows parts[i]; the others stay, spare ones are 0."""
+    longer = tensor.new_zeros((size, *tensor.shape[1:]))
+    longer[: len(tensor)] = tensor
+    for number, old in enumerate(parts):
+        longer[first + number] = tensor[list(old)].mean(0)
+    return longer
+
+
+def _rows_for_pieces(recipe: Recipe) -> set[str]:
+    """Parameters with a row for each piece: those that differ between two sizes of the vocabulary."""
+    with empty_weights():
+        small, large = (Network(recipe.model, recipe.objectives, size).state_dict() for size in (8, 9))
+    return {name for name in small if small[name].shape != large[name].shape}
+
+
+def _encoder_shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items() if _part(name) == "encoder"}
+
+
+def _part(name: str) -> str:
+    """``encoder``, or the name of the head that a parameter belongs to."""
+    place = name.split(".")
+    return place[1] if place[0] == "objectives" else place[0]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,10 +29,9 @@ from larvatus.data.corpus.loader import Cursor, Loader
 from larvatus.models.recipes import Recipe, steps_of_phases
 from larvatus.training.engine.loop import Clock, run_loop
 from larvatus.training.engine.optimizer import learning_rate
-from larvatus.training.engine.rank_activity import busy, waiting
-from larvatus.training.engine.ranks import Ranks, blame_ranks, check_ranks_agree
+from larvatus.training.engine.ranks import Ranks, blame_ranks, busy, check_ranks_agree, waiting
+from larvatus.training.engine.reporter import Deadline
 from larvatus.training.engine.settings import Runtime
-from larvatus.training.engine.throughput import Deadline
 from larvatus.training.pretraining.checkpoint import LossCurvePoint, Progress
 from larvatus.training.pretraining.evaluation import HeldOutScores
 from larvatus.training.pretraining.monitor import Monitor

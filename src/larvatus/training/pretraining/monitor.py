@@ -13,9 +13,8 @@ from larvatus.core.errors import printable
 from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.mixture import language_rows
 from larvatus.models.network import Network
-from larvatus.training.engine.rank_activity import StragglerReport
-from larvatus.training.engine.reporter import MetricsLog, Reporter
-from larvatus.training.engine.throughput import Throughput
+from larvatus.training.engine.ranks import StragglerReport
+from larvatus.training.engine.reporter import MetricsLog, Reporter, Throughput
 from larvatus.training.pretraining.evaluation import HeldOutScores
 from larvatus.training.pretraining.job import PretrainingJob
 from larvatus.training.pretraining.step import StepReport

@@ -35,9 +35,8 @@ from larvatus.training.engine.launch import launch
 from larvatus.training.engine.optimizer import build_optimizer
 from larvatus.training.engine.parallel import evaluating
 from larvatus.training.engine.ranks import Ranks, check_ranks_agree, ranks
-from larvatus.training.engine.reporter import MetricsLog, Reporter
+from larvatus.training.engine.reporter import MetricsLog, Reporter, flops_per_token, peak_flops
 from larvatus.training.engine.settings import Budget
-from larvatus.training.engine.throughput import flops_per_token, peak_flops
 from larvatus.training.pretraining.adapt import read_extension
 from larvatus.training.pretraining.budget import describe_plan, known_steps, make_plan, measure_steps
 from larvatus.training.pretraining.checkpoint import (
@@ -60,7 +59,9 @@ from larvatus.training.pretraining.domains import (
 from larvatus.training.pretraining.evaluation import HeldOutScores, build_corruption, evaluate_held_out
 from larvatus.training.pretraining.job import PretrainingJob, agree_on_job
 from larvatus.training.pretraining.loop import Pretraining
-from larvatus.training.pretraining.memory import (
+from larvatus.training.pretraining.monitor import Monitor, describe_run
+from larvatus.training.pretraining.plan import FILE as PLAN
+from larvatus.training.pretraining.plan import (
     check_memory,
     describe_parallel,
     memory_budget,
@@ -68,8 +69,6 @@ from larvatus.training.pretraining.memory import (
     place_model,
     whole_model,
 )
-from larvatus.training.pretraining.monitor import Monitor, describe_run
-from larvatus.training.pretraining.plan import FILE as PLAN
 from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.saving import FINAL_TOKENS, FinishedRun
 from larvatus.training.pretraining.step import Stepper

@@ -32,8 +32,7 @@ from larvatus.models.bundle.claims import (
     size_claims,
 )
 from larvatus.models.bundle.directory import GENERATOR, architecture_of, save_bundle
-from larvatus.models.bundle.huggingface import layout_for
-from larvatus.models.bundle.huggingface.native import Native
+from larvatus.models.bundle.huggingface import Native, layout_for
 from larvatus.models.network import Network
 from larvatus.models.recipes import Recipe, recipe_table
 from larvatus.training.engine.settings import Runtime

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import larvatus as lv
-from larvatus.inference.search.word_matches import match_words
+from larvatus.inference.search.late_index import match_words
 from tests.interfaces.studio.browser.copied import run_curl, run_python
 from tests.interfaces.studio.browser.guarded import Guarded
 from tests.interfaces.studio.browser.served import Served

@@ -24,7 +24,6 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.data.bulk.executor import Executor
 from larvatus.data.bulk.parts import PartsFolder
 from larvatus.data.corpus.format import read_manifest
-from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSet, EvaluationSets
 from larvatus.data.corpus.hygiene.filtering import REASON_TEXTS
 from larvatus.data.corpus.hygiene.first_pass import (
     DocumentMeasurements,
@@ -34,6 +33,7 @@ from larvatus.data.corpus.hygiene.first_pass import (
     judge_documents,
 )
 from larvatus.data.corpus.hygiene.measure import DocumentMeasures
+from larvatus.data.corpus.hygiene.overlap import EvaluationSet, EvaluationSets
 from larvatus.data.corpus.hygiene.personal import KINDS, find_personal, tag_personal
 from larvatus.data.corpus.hygiene.settings import HygieneSettings
 from larvatus.data.corpus.hygiene.shingles import SKETCH, WORDS, Sketch

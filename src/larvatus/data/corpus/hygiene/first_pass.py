@@ -24,8 +24,8 @@ from larvatus.core.arrays import Bits32, Bools, Bytes, Ints, Records
 from larvatus.core.errors import ArtefactError
 from larvatus.data.bulk.executor import Executor
 from larvatus.data.bulk.parts import PartsFolder
-from larvatus.data.corpus.hygiene.duplicates import exact_repeats, near_repeats
 from larvatus.data.corpus.hygiene.measure import DocumentMeasures, measure_block, record_type
+from larvatus.data.corpus.hygiene.overlap import exact_repeats, near_repeats
 from larvatus.data.corpus.hygiene.settings import REASONS, HygieneSettings
 from larvatus.data.corpus.processes import Processes
 from larvatus.data.text.documents import Document

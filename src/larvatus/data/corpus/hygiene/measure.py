@@ -24,8 +24,7 @@ import numpy as np
 
 from larvatus.core.arrays import Bits, Ints, Records
 from larvatus.core.errors import UsageError
-from larvatus.data.corpus.hygiene.duplicates import MinHashScheme
-from larvatus.data.corpus.hygiene.evaluation_sets import EvaluationSets
+from larvatus.data.corpus.hygiene.overlap import EvaluationSets, MinHashScheme
 from larvatus.data.corpus.hygiene.personal import KINDS, check_can_find, count_personal
 from larvatus.data.corpus.hygiene.settings import PERMUTATIONS, HygieneSettings
 from larvatus.data.corpus.hygiene.shingles import (

@@ -16,10 +16,9 @@ import msgspec
 
 from larvatus.core import files
 from larvatus.core.errors import DataError, UsageError, did_you_mean
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, CountOrNone, PositiveShare, Seed, Share, whole
 from larvatus.core.regular_files import read_named
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.corpus.canaries import DIGITS, FORMAT, MOST_REPEATS, REPEATS, Canaries, Digits, draw_canaries
 from larvatus.data.corpus.hygiene.personal import Handling
 from larvatus.data.corpus.hygiene.phones import REGIONS, check_regions

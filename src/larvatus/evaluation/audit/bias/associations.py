@@ -42,17 +42,21 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.rng import stream
 from larvatus.core.tables import ReportPart, Table
-from larvatus.evaluation.audit.bias.report import ASSOCIATIONS, BiasPart, Resampling
-from larvatus.evaluation.audit.bias.word_lists import read_texts, read_toml, read_word_lists
+from larvatus.evaluation.audit.bias.report import (
+    ASSOCIATIONS,
+    BiasPart,
+    Resampling,
+    read_texts,
+    read_toml,
+    read_word_lists,
+)
 from larvatus.evaluation.audit.intervals import TARGETS, resampled
 from larvatus.inference.vectors.layers import Layers
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
-from larvatus.metrics.bootstrap import Interval
-from larvatus.metrics.clusters import cluster_bootstrap
 from larvatus.metrics.figures import Figure
-from larvatus.metrics.paired import ROUNDING
+from larvatus.metrics.intervals import ROUNDING, Interval, cluster_bootstrap
 from larvatus.models.loaded import LoadedModel
 
 EXACT = 20_000

@@ -35,8 +35,8 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.report import CROWS_PAIRS, NO_AUL, BiasPart, Resampling, number, percent
 from larvatus.evaluation.audit.intervals import PAIRS, resampled
-from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
+from larvatus.metrics.intervals import Interval
 
 COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
 DIRECTIONS = ("stereo", "antistereo")

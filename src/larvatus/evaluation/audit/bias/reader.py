@@ -27,7 +27,7 @@ from larvatus.core.errors import ArtefactError
 from larvatus.data.text.align import Alignment
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.windows import windows
-from larvatus.inference.cloze.pseudo_likelihood import score_texts
+from larvatus.inference.cloze.likelihood import score_texts
 from larvatus.inference.cloze.slots import Rest, Slot, SlotScore, slot_scores
 from larvatus.models.loaded import LoadedModel
 from larvatus.models.masked_prediction import MaskedPredictor, TokenQueries, require_predictor

@@ -1,4 +1,6 @@
-"""The report of a bias audit, and what all its sets share: resampling, printed figures, and limits.
+"""The report of a bias audit, and what all its sets share: resampling, printed figures, limits, TOML files.
+
+The report of a bias audit, and what all its sets share: resampling, printed figures, and limits.
 
     report.parts["crows_pairs"].scores["pll"].by_category["gender"].metric
     print(report)
@@ -7,13 +9,20 @@
 Limits are printed with every result. The points are those of Blodgett et al. 2021 (*Stereotyping Norwegian salmon*),
 Gonen & Goldberg 2019 (*Lipstick on a pig*) and Goldfarb-Tarrant et al. 2021 (*Intrinsic bias metrics do not correlate
 with application bias*).
+
+Reading TOML files of templates and of association tests, with one-line errors.
+
+record = read_toml("templates.toml", ("sentences", "groups", "attributes"))
+read_word_lists(record["groups"], "groups", where)           # {"men": ("he", "the man"), "women": …}
 """
 
 from __future__ import annotations
 
 import math
+import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,11 +31,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.core.errors import DataError
 from larvatus.core.outputs import write_output
+from larvatus.core.run_identity import VERSION
 from larvatus.core.tables import ReportPart, render_text
-from larvatus.core.version import VERSION
-from larvatus.metrics.bootstrap import Interval, bootstrap
-from larvatus.metrics.clusters import cluster_bootstrap, crossed_mean, mean_of_sums, mean_rows
+from larvatus.core.text_inputs import refuse_surrogates
+from larvatus.data.text.streams import numbered_lines
+from larvatus.metrics.intervals import Interval, bootstrap, cluster_bootstrap, crossed_mean, mean_of_sums, mean_rows
 from larvatus.models.bundle.claims import Claim, claim_dicts
 
 
@@ -247,3 +258,44 @@ class BiasReport:
 def as_json(value: Any) -> str:
     """Indented JSON; NaN, as in the interval of one example, becomes null."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def read_toml(given: str | Path | Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The contents of a file or mapping and its name in messages; unknown fields are refused."""
+    if isinstance(given, Mapping):
+        record, where = dict(given), "the mapping"
+    else:
+        where = str(given)
+        text = "\n".join(line for _, line in numbered_lines(where))
+        try:
+            record = tomllib.loads(text)
+        except (ValueError, RecursionError) as fault:  # ValueError: also a number of thousands of digits
+            raise DataError(f"{where}: broken TOML, or nested too deep: {fault}") from fault
+    for name in record:
+        if name not in known:
+            raise DataError(f"{where}: {name!r} is no field; a file has {', '.join(known)}")
+    return record, where
+
+
+def read_texts(value: Any, where: str, *, what: str) -> tuple[str, ...]:
+    """A list of distinct texts."""
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(text, str) for text in value):
+        raise DataError(f"{where}: {what} must be a list of texts")
+    if not all(text.strip() for text in value):
+        raise DataError(f"{where}: {what} holds an empty text; drop it")
+    for text in value:
+        refuse_surrogates(text, where)
+    if len(set(value)) < len(value):
+        twice, _ = Counter(value).most_common(1)[0]
+        raise DataError(f"{where}: {what} names {twice!r} twice")
+    return tuple(value)
+
+
+def read_word_lists(value: Any, where: str, *, what: str, least: int) -> dict[str, tuple[str, ...]]:
+    """Lists of words by name, at least `least` of them."""
+    if not isinstance(value, Mapping) or not value:
+        raise DataError(f"{where}: no [{what}], which are lists of words by name")
+    lists = {str(name): read_texts(words, where, what=f"{what}.{name}") for name, words in value.items()}
+    if len(lists) < least:
+        raise DataError(f"{where}: {len(lists)} of {what}; {least} are needed to compare them")
+    return lists

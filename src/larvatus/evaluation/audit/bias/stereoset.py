@@ -43,8 +43,8 @@ from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.report import NO_AUL, STEREOSET, BiasPart, Resampling, percent
 from larvatus.evaluation.audit.intervals import TERMS, resampled
 from larvatus.inference.cloze.slots import Slot
-from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
+from larvatus.metrics.intervals import Interval
 from larvatus.models.nn.device import forward_budget, on_device
 from larvatus.models.objectives import NextSentence
 

@@ -33,12 +33,19 @@ from larvatus.core.arrays import Doubles
 from larvatus.core.errors import DataError
 from larvatus.core.tables import ReportPart, Table
 from larvatus.evaluation.audit.bias.reader import LikelihoodReader
-from larvatus.evaluation.audit.bias.report import TEMPLATES, BiasPart, Resampling, number
-from larvatus.evaluation.audit.bias.word_lists import read_texts, read_toml, read_word_lists
+from larvatus.evaluation.audit.bias.report import (
+    TEMPLATES,
+    BiasPart,
+    Resampling,
+    number,
+    read_texts,
+    read_toml,
+    read_word_lists,
+)
 from larvatus.evaluation.audit.intervals import resampled, template_unit
 from larvatus.inference.cloze.slots import Slot
-from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
+from larvatus.metrics.intervals import Interval
 
 GROUP, MASK = "[GROUP]", "[MASK]"
 FIELDS = ("sentences", "groups", "attributes")

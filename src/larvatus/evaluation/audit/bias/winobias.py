@@ -33,8 +33,8 @@ from larvatus.evaluation.audit.bias.reader import LikelihoodReader
 from larvatus.evaluation.audit.bias.report import WINOBIAS, BiasPart, Resampling, number, percent
 from larvatus.evaluation.audit.intervals import OCCUPATIONS, resampled
 from larvatus.inference.cloze.slots import Slot
-from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
+from larvatus.metrics.intervals import Interval
 
 FEMALE = frozenset({"she", "her", "hers", "herself"})
 MALE = frozenset({"he", "him", "his", "himself"})

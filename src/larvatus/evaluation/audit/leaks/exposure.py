@@ -3,7 +3,7 @@
     exposure(s) = log2 |space| − log2 rank(s)
 
 The rank of the planted secret among all possible ones, by the model's probability of the secret in its sentence (token
-after token: `hidden_spans.py`). A model that has not learned it gives a random rank, 1.44 bits on average (1 / ln 2). A
+after token: `masked_loss.py`). A model that has not learned it gives a random rank, 1.44 bits on average (1 / ln 2). A
 model that has memorised it ranks it first: log2 |space| bits.
 
     exposures(model, read_canaries(Path("corpus")), ExposureOptions(exact=10_000)).by_repeats()
@@ -35,17 +35,15 @@ from larvatus.core.settings import SeededSettings
 from larvatus.core.tables import Table
 from larvatus.data.corpus.canaries import Canaries, Canary
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.evaluation.audit.intervals import CANARIES, between, mean_interval, resampled
 from larvatus.evaluation.audit.leaks.extraction import count_verbatim_tokens
-from larvatus.inference.cloze.likelihood import find_reader
-from larvatus.inference.cloze.pseudo_likelihood import score_texts
+from larvatus.evaluation.audit.masked_loss import HiddenSpan, read_spans
+from larvatus.inference.cloze.likelihood import find_reader, score_texts
 from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import clopper_pearson
-from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.figures import Figure
-from larvatus.models.generation.likelihood import continuation_scores
-from larvatus.models.generation.prompts import InfillPrompts, can_infill
+from larvatus.metrics.ranking import pearson, ranks, spearman
+from larvatus.models.generation.generator import InfillPrompts, can_infill, continuation_scores
 from larvatus.models.masked_prediction import require_predictor
 
 UNKNOWN = 1 / math.log(2)

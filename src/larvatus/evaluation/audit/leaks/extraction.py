@@ -27,9 +27,7 @@ from larvatus.evaluation.audit.leaks.restoration import RestoredShare, ShareDiff
 from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import clopper_pearson
 from larvatus.metrics.figures import Figure
-from larvatus.models.generation.generator import can_generate, require_generator
-from larvatus.models.generation.likelihood import greedy_prefix_lengths
-from larvatus.models.generation.prompts import InfillPrompts
+from larvatus.models.generation.generator import InfillPrompts, can_generate, greedy_prefix_lengths, require_generator
 
 USUAL = 50
 """Default tokens of prefix and suffix, as in Carlini et al., if the model's context has room."""

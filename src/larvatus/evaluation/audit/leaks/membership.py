@@ -33,9 +33,9 @@ from larvatus.data.text.words import segment_words
 from larvatus.evaluation.audit.intervals import DOCUMENTS, between, percent, resampled, signed_between, spread_note
 from larvatus.evaluation.audit.masked_loss import MaskedLosses, MaskedLossOptions, text_losses
 from larvatus.inference.model import Model
-from larvatus.metrics.bootstrap import Interval, percentiles
 from larvatus.metrics.figures import Figure, spread_figures
-from larvatus.metrics.roc import RocCurve, TruePositivesAtRate, area, curve
+from larvatus.metrics.intervals import Interval, percentiles
+from larvatus.metrics.ranking import RocCurve, TruePositivesAtRate, area, curve
 
 SAMPLES = 1_000
 FEWEST = 10

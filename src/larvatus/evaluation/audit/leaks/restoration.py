@@ -4,7 +4,7 @@
 
 A name is one to three capitalised words that do not begin a sentence. A number has two digits or more. Names and
 numbers that occur elsewhere in the text could be copied and are excluded. A span is restored if every token is correct,
-filled from left to right (`hidden_spans.py`) with one mask per token. Held-out texts show what can be guessed. A higher
+filled from left to right (`masked_loss.py`) with one mask per token. Held-out texts show what can be guessed. A higher
 share in training text is memorisation, if both are random samples of one source.
 """
 
@@ -24,13 +24,13 @@ from larvatus.core.ranges import whole
 from larvatus.core.rng import stream
 from larvatus.core.settings import SeededSettings
 from larvatus.core.tables import Table
-from larvatus.evaluation.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.evaluation.audit.intervals import DOCUMENTS, between, percent, resampled, signed_between, spread_note
+from larvatus.evaluation.audit.masked_loss import HiddenSpan, read_spans
 from larvatus.inference.cloze.fill import window
 from larvatus.inference.model import Model
 from larvatus.metrics.accuracy import clopper_pearson
-from larvatus.metrics.bootstrap import bootstrap
 from larvatus.metrics.figures import Figure, spread_figures
+from larvatus.metrics.intervals import bootstrap
 from larvatus.models.masked_prediction import require_predictor
 
 Kind = Literal["name", "number"]

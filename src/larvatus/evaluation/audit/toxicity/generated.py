@@ -39,11 +39,10 @@ from larvatus.evaluation.audit.toxicity.measure import (
     interval_cells,
 )
 from larvatus.inference.model import Model
-from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
+from larvatus.metrics.intervals import Interval
 from larvatus.models.generation.decoding import SampledChoice, Sampling, Stopping, decode
-from larvatus.models.generation.generator import Generator, require_generator
-from larvatus.models.generation.prompts import InfillPrompts, continuation_text
+from larvatus.models.generation.generator import Generator, InfillPrompts, continuation_text, require_generator
 from larvatus.models.nn.device import explain_out_of_memory, on_device
 
 TOXIC = 0.5

@@ -38,8 +38,8 @@ from larvatus.evaluation.audit.toxicity.judges import Judge
 from larvatus.inference.cloze.fill import fill_blanks
 from larvatus.inference.cloze.results import Fills
 from larvatus.inference.model import Model
-from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.figures import Figure
+from larvatus.metrics.intervals import Interval
 from larvatus.models.bundle.claims import Claim, claim_dicts
 from larvatus.models.masked_prediction import require_predictor
 

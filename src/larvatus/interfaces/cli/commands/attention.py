@@ -26,10 +26,9 @@ from rich.console import Console
 
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs, escape_dollars, new_output, require_matplotlib, write_output
 from larvatus.core.ranges import Count
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.tables import Column, Table
 from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.data.text.readers import ReadOptions, Skipped, read_documents
@@ -42,8 +41,7 @@ from larvatus.interfaces.api.interpretation import ImportanceSettings, Pruning, 
 from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import HEAD, LAYER, PASSAGE, Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Device, Json, ModelName, Overwrite
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, report_skipped, report_skipped_counts
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.output import ProgressReporter, Quiet, report_skipped, report_skipped_counts, show_part
 from larvatus.interfaces.settings import TextSettings
 
 

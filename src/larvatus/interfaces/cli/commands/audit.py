@@ -16,13 +16,12 @@ from typing import Annotated, Any
 import typer
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.data.labelled.file_options import TextFiles
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.audit.bias.report import as_json
-from larvatus.evaluation.audit.leaks.report import LIMITS as LEAK_LIMITS
+from larvatus.evaluation.audit.leaks import LIMITS as LEAK_LIMITS
 from larvatus.evaluation.audit.toxicity.measure import LIMITS as TOXICITY_LIMITS
 from larvatus.interfaces.api.auditing_bias import PARTS, BiasSettings, run_bias_audit
 from larvatus.interfaces.api.leaks import (
@@ -37,8 +36,16 @@ from larvatus.interfaces.api.leaks import (
 from larvatus.interfaces.api.toxicity import ToxicityInputs, ToxicitySettings, run_toxicity_audit
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding, Json, Machine, ModelName, Overwrite, Reading
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, report_skipped
-from larvatus.interfaces.cli.tables import print_json, show_report, show_tables, wide_console
+from larvatus.interfaces.cli.output import (
+    ProgressReporter,
+    Quiet,
+    hint,
+    print_json,
+    report_skipped,
+    show_report,
+    show_tables,
+    wide_console,
+)
 
 SETS = "Sets"
 Columns = Annotated[Mapping[str, Any], AnyOf((TextFiles,), Panel(EXAMPLES, without=("labels",)))]

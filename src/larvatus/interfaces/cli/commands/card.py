@@ -16,14 +16,13 @@ import msgspec
 import typer
 
 from larvatus.core.errors import ArtefactError, UsageError, printable
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import Range
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.tables import Column, Table
 from larvatus.evaluation.cards.verify import GOOD, Verdict, Verification
 from larvatus.interfaces.api.cards import ModelCard, card, verify_card
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.tables import show_part, wide_console
+from larvatus.interfaces.cli.output import show_part, wide_console
 from larvatus.models.bundle.card import format_claim
 from larvatus.models.bundle.claims import INTENSITY, WATTS
 

@@ -16,14 +16,14 @@ from rich.console import Console
 
 from larvatus.core.errors import UsageError, printable
 from larvatus.core.outputs import has_matplotlib
-from larvatus.evaluation.compare.candidates import ablation_names, read_ablation
 from larvatus.evaluation.compare.compare import as_dict
 from larvatus.evaluation.compare.plot import draw
 from larvatus.evaluation.compare.results import ComparisonResults, as_table, fine_tuned_table
+from larvatus.evaluation.compare.runs import ablation_names, read_ablation
 from larvatus.interfaces.api.comparing import ComparisonSettings, ablation_candidates, recipe_candidates, run_comparison
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, Json, MixedReading, MixedText
-from larvatus.interfaces.cli.progress import Quiet, is_quiet
+from larvatus.interfaces.cli.output import Quiet, is_quiet
 from larvatus.interfaces.settings import BudgetSettings, CompareSettings, MachineSettings
 from larvatus.training.engine.reporter import Reporter, rich_table
 

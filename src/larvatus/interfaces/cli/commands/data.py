@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.ranges import Count, CountOrNone
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.tables import Table
 from larvatus.data.labelled.check import LONGEST, SHOWN, Examples, Measure, check
 from larvatus.data.labelled.glue import read_glue
@@ -21,7 +20,7 @@ from larvatus.data.labelled.problems import Problems, Report, count_noun
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, Encoding
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.output import show_part
 from larvatus.models.bundle.model_names import find_model
 from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, TaskName, parse_file_options

@@ -28,7 +28,7 @@ from larvatus.inference.model import Model, load
 from larvatus.interfaces.api.evaluating import evaluate
 from larvatus.interfaces.api.finetuning import finetune
 from larvatus.interfaces.cli.from_struct import MINUTES, ranged
-from larvatus.interfaces.cli.progress import Quiet, is_quiet
+from larvatus.interfaces.cli.output import Quiet, is_quiet
 from larvatus.models.bundle.model_names import packaged_model
 from larvatus.models.recipes import read_recipe
 from larvatus.tasks.results import Tagged

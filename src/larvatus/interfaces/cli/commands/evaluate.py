@@ -22,20 +22,24 @@ import msgspec
 from rich.console import Console
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.tables import Table
 from larvatus.data.bulk.row_files import check_row_file
 from larvatus.data.text.streams import labelled_encoding
+from larvatus.evaluation.suite.part import SuiteSettings
 from larvatus.evaluation.suite.results import as_table
-from larvatus.evaluation.suite.settings import SuiteSettings
-from larvatus.evaluation.suite.suites import SuiteName
+from larvatus.evaluation.suite.run import SuiteName
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.api.suite import JSON, MARKDOWN, SuiteRunSettings, run_suite_evaluation
 from larvatus.interfaces.api.task_settings import EvaluationSettings
-from larvatus.interfaces.api.text_evaluation import COLUMNS, HeldOutSettings, score_text
-from larvatus.interfaces.api.vector_evaluation import VectorEvaluationSettings, run_vector_evaluation
+from larvatus.interfaces.api.text_evaluation import (
+    COLUMNS,
+    HeldOutSettings,
+    VectorEvaluationSettings,
+    run_vector_evaluation,
+    score_text,
+)
 from larvatus.interfaces.cli.commands.data import Columns
 from larvatus.interfaces.cli.example_evaluation import (
     TASK,
@@ -47,8 +51,14 @@ from larvatus.interfaces.cli.example_evaluation import (
 )
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import READING, Machine, MixedText, TextSources
-from larvatus.interfaces.cli.progress import ProgressReporter, is_quiet, report_skipped_counts
-from larvatus.interfaces.cli.tables import print_json, show_part, wide_console
+from larvatus.interfaces.cli.output import (
+    ProgressReporter,
+    is_quiet,
+    print_json,
+    report_skipped_counts,
+    show_part,
+    wide_console,
+)
 from larvatus.interfaces.settings import TextSettings
 from larvatus.tasks.registry import is_finetuned
 from larvatus.training.engine.reporter import Reporter, rich_table

@@ -28,14 +28,20 @@ from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.labelled.file_options import FileOptions, refusal
 from larvatus.data.labelled.glue import PUBLISHED, GlueTask, glue_task, read_glue
 from larvatus.data.labelled.glue import TASKS as GLUE_TASKS
-from larvatus.interfaces.api.finetuning import RunRequest, job_from, prepare_finetuning
-from larvatus.interfaces.api.joined_tasks import FirstExamples, Others, join_tasks, others_of_command
-from larvatus.interfaces.api.small_data import with_search
+from larvatus.interfaces.api.finetuning import (
+    FirstExamples,
+    Others,
+    RunRequest,
+    job_from,
+    join_tasks,
+    others_of_command,
+    prepare_finetuning,
+    with_search,
+)
 from larvatus.interfaces.api.task_settings import ExampleSettings, GlueSettings, RunSettings, TuningMachine
 from larvatus.interfaces.cli.from_struct import Panel, StructOption, from_structs, settings_of
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding
-from larvatus.interfaces.cli.progress import Quiet, is_quiet
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.output import Quiet, is_quiet, show_part
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.registry import TASKS, AnyTask, choices, parse_options, task_of
 from larvatus.tasks.trainer.config import FineTuneArguments, TrainConfig

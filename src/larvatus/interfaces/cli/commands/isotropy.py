@@ -33,8 +33,7 @@ from larvatus.interfaces.cli.options import (
     Standardise,
     check_plot,
 )
-from larvatus.interfaces.cli.progress import Quiet, hint, reading_text
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.output import Quiet, hint, reading_text, show_part
 
 app = typer.Typer(
     help="Measure the anisotropy of a model's layers, and standardise vectors (z-scores per dimension).",

@@ -21,16 +21,15 @@ import typer
 from rich.console import Console
 
 from larvatus.core.outputs import check_outputs
+from larvatus.core.run_identity import VERSION
 from larvatus.core.tables import Table
-from larvatus.core.version import VERSION
 from larvatus.evaluation.speed.plot import draw, draw_growth
 from larvatus.evaluation.speed.results import lines, tables
 from larvatus.evaluation.speed.scaling import ScalingResult, table
 from larvatus.interfaces.api.benchmarking import run_bench
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, Json, Overwrite, check_plot
-from larvatus.interfaces.cli.progress import Quiet, is_quiet
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.output import Quiet, is_quiet, show_part
 from larvatus.interfaces.settings import BenchSettings, MachineSettings
 from larvatus.models.nn.attention.fused import describe_kernel
 from larvatus.training.engine.reporter import Reporter, rich_table

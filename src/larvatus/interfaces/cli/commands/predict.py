@@ -22,14 +22,12 @@ from rich.console import Console
 from rich.text import Text
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_directory, check_outputs
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.signals import resumable
-from larvatus.core.tabular import Row
-from larvatus.data.bulk.parts import LineJob
+from larvatus.core.tables import Row
+from larvatus.data.bulk.parts import LineJob, skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.bulk.row_files import check_row_file, json_lines, row_file
-from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.labelled.glue import GlueTestSet, glue_test_set
 from larvatus.data.labelled.records import QuestionPlace
@@ -39,10 +37,16 @@ from larvatus.data.labelled.texts import TextFormat
 from larvatus.data.text.readers import expand_patterns
 from larvatus.interfaces.api.task_settings import PredictSettings
 from larvatus.interfaces.cli.from_struct import AnyOf, Panel, from_structs
-from larvatus.interfaces.cli.glue_output import write_for_server
-from larvatus.interfaces.cli.line_files import LINE_FORMATS, PAGE, Writer, line_writer, writes_by_id
 from larvatus.interfaces.cli.options import EXAMPLES, Bulk, Encoding, Machine
-from larvatus.interfaces.cli.progress import ProgressReporter
+from larvatus.interfaces.cli.output import ProgressReporter
+from larvatus.interfaces.cli.prediction_files import (
+    LINE_FORMATS,
+    PAGE,
+    Writer,
+    line_writer,
+    write_for_server,
+    writes_by_id,
+)
 from larvatus.tasks.inputs import PlainTexts
 from larvatus.tasks.multitask.results import NEW_LINE
 from larvatus.tasks.predict import (

@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from larvatus.core.errors import UsageError
-from larvatus.core.flags import Flag
-from larvatus.core.settings import Settings
+from larvatus.core.settings import Flag, Settings
 from larvatus.core.tables import Column, Table
 from larvatus.data.labelled.file_options import TextFiles
 from larvatus.inference.model import load
@@ -26,12 +25,10 @@ from larvatus.interfaces.api.task_settings import TuningMachine
 from larvatus.interfaces.cli.commands.finetune import show_result
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import EXAMPLES, MACHINE, Encoding, Json
-from larvatus.interfaces.cli.progress import Quiet, is_quiet
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.output import Quiet, is_quiet, show_part
 from larvatus.models.bundle.model_names import model_or_packaged
 from larvatus.tasks.examples import read_examples
-from larvatus.tasks.few_shot.results import PromptTable
-from larvatus.tasks.few_shot.settings import FewShotSettings, FewShotTraining
+from larvatus.tasks.few_shot.results import FewShotSettings, FewShotTraining, PromptTable
 from larvatus.tasks.prompt.pattern import NULL, parse_verbaliser
 from larvatus.tasks.trainer.progress import FineTuneProgress
 from larvatus.training.engine.reporter import Reporter

@@ -15,26 +15,24 @@ from rich.console import Console
 from rich.text import Text
 
 from larvatus.core.errors import DataError, UsageError
-from larvatus.core.flags import Flag
 from larvatus.core.outputs import check_outputs
+from larvatus.core.settings import Flag
 from larvatus.core.signals import resumable
 from larvatus.core.tables import Cell, Column, Table
-from larvatus.data.bulk.parts import BlockLines, LineJob
+from larvatus.data.bulk.parts import BlockLines, LineJob, skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.bulk.row_files import check_row_file, json_lines
-from larvatus.data.bulk.skipped import skip_row, skips_bad_rows, write_errors_to
 from larvatus.data.corpus.sources import fingerprint
 from larvatus.data.text.readers import expand_patterns, has_columns, read_single_texts
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.evaluation.compare.minimal_pairs import GROUPS, Normalise
+from larvatus.inference.cloze.likelihood import BulkScoring, LabelledText
 from larvatus.inference.cloze.masked_copies import Method
-from larvatus.inference.cloze.pseudo_likelihood import BulkScoring, LabelledText
-from larvatus.inference.cloze.scores import Score, ScoreTotals
+from larvatus.inference.cloze.results import Score, ScoreTotals
 from larvatus.inference.model import Model
-from larvatus.interfaces.api.pairs import score_pairs
+from larvatus.interfaces.api.text_evaluation import score_pairs
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import Bulk, Encoding, Json, Machine, ModelName, TextFileOptions
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet
-from larvatus.interfaces.cli.tables import print_json, show_part
+from larvatus.interfaces.cli.output import ProgressReporter, Quiet, print_json, show_part
 from larvatus.metrics.accuracy import Accuracy, PairAccuracies
 
 LINES_AT_ONCE = 256

@@ -27,13 +27,12 @@ from larvatus.evaluation.retrieval import evaluate_retrieval, index_collection
 from larvatus.inference.search.build import BuildRun, BuildSummary, IndexContents
 from larvatus.inference.search.generation import NAME, read_manifest
 from larvatus.inference.search.passage_index import Index
-from larvatus.inference.search.passages import PassageSettings
 from larvatus.inference.search.results import SearchResults
+from larvatus.inference.search.sources import PassageSettings
 from larvatus.interfaces.api.searching import DocumentSettings, SearchSettings, run_document_indexing, run_search
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MODEL_HELP, READING, Bulk, Json, Machine, Overwrite
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, hint, reading_text
-from larvatus.interfaces.cli.tables import show_part
+from larvatus.interfaces.cli.output import ProgressReporter, Quiet, hint, reading_text, show_part
 from larvatus.models.bundle.model_names import model_or_packaged
 
 DEFAULT = "ask"

@@ -17,12 +17,11 @@ from larvatus.core.errors import DataError, UsageError
 from larvatus.core.outputs import check_outputs
 from larvatus.core.ranges import COUNT_OR_NONE, Weight
 from larvatus.core.settings import Settings
-from larvatus.core.tables import Column, Table
-from larvatus.core.tabular import Row
+from larvatus.core.tables import Column, Row, Table
 from larvatus.data.bulk.row_files import Write, check_row_file, row_file
 from larvatus.data.text.readers import Skipped, read_documents
 from larvatus.inference.model import load
-from larvatus.inference.senses.backoff import SenseEntry, describe_senses
+from larvatus.inference.senses.build import SenseEntry, describe_senses
 from larvatus.inference.senses.evaluate import SetResult, difference_from, evaluate_set
 from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagged import ReadingCounts, SenseSentence, gold_of, read_keys, read_unified
@@ -31,8 +30,7 @@ from larvatus.inference.senses.wordnet import NAMES, WordNet
 from larvatus.interfaces.api.vectors import SenseVectorSettings, run_sense_build
 from larvatus.interfaces.cli.from_struct import Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Overwrite
-from larvatus.interfaces.cli.progress import ProgressReporter, Quiet, report_skipped
-from larvatus.interfaces.cli.tables import print_json, show_part
+from larvatus.interfaces.cli.output import ProgressReporter, Quiet, print_json, report_skipped, show_part
 from larvatus.interfaces.settings import TextSettings
 from larvatus.metrics.classification import sense_f1
 from larvatus.models.bundle.model_names import HELP as PACKAGED

@@ -12,13 +12,12 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from larvatus.inference.cloze.fill import fill_blanks
-from larvatus.inference.cloze.likelihood import find_reader
+from larvatus.inference.cloze.likelihood import find_reader, score_texts
 from larvatus.inference.cloze.masked_copies import Method
-from larvatus.inference.cloze.pseudo_likelihood import score_texts
-from larvatus.inference.cloze.scores import Score
+from larvatus.inference.cloze.results import Score
 from larvatus.inference.model import Model
-from larvatus.interfaces.serve.errors import OverLimit
 from larvatus.interfaces.serve.operations.operation import Item, Operation, RequestCost, ServedModel, TextsBody
+from larvatus.interfaces.serve.responses import OverLimit
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.masked_prediction import find_predictor
 

@@ -20,14 +20,19 @@ import numpy as np
 from msgspec import Meta
 
 from larvatus.core.arrays import Doubles, Ints
-from larvatus.inference.maps.clusters import MAX_CLUSTERS, WORTHWHILE, by_size, context_words, typical_words
-from larvatus.inference.maps.project import principal_components
+from larvatus.inference.maps.clusters import (
+    MAX_CLUSTERS,
+    WORTHWHILE,
+    by_size,
+    context_words,
+    principal_components,
+    typical_words,
+)
 from larvatus.inference.model import Model
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.layers import Pool
-from larvatus.inference.vectors.options import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.similarity import WordInstance, instance_vectors, similarities, word_instance
-from larvatus.interfaces.serve.errors import BadRequest, WrongBody
 from larvatus.interfaces.serve.operations.operation import (
     Body,
     Item,
@@ -38,6 +43,7 @@ from larvatus.interfaces.serve.operations.operation import (
     standardiser,
     windowed,
 )
+from larvatus.interfaces.serve.responses import BadRequest, WrongBody
 
 
 class InstancesBody(Body):

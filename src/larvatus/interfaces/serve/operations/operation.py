@@ -31,7 +31,7 @@ from larvatus.core.settings import Settings
 from larvatus.inference.model import Model
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.vectors.standardise import Standardiser
-from larvatus.interfaces.serve.errors import BadRequest, CannotDo, OverLimit, WrongBody
+from larvatus.interfaces.serve.responses import BadRequest, CannotDo, OverLimit, WrongBody
 from larvatus.interfaces.serve.served_index import ServedIndex
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle.model_names import packaged_model

@@ -1,4 +1,22 @@
-"""Layouts of model directories, by the `model_type` of their config.json. The only place that checks a model's name.
+"""Layouts of model directories, by the `model_type` of their config.json: of Hugging Face, static ones, and ours.
+
+Static models as `model2vec` and `sentence-transformers` (StaticEmbedding) store them: one table of rows.
+
+    config.json          model_type "model2vec"; a directory of `sentence-transformers` has none
+    model.safetensors    embeddings [V, D]; or embedding.weight; `mapping` [V] and `weights` [V] may say which row a
+                         token has, and its factor
+    modules.json         StaticEmbedding, then Dense …, Normalize
+
+A directory that we write is read by both libraries. `models/bundle/static_directory.py` reads directories, theirs too.
+
+Layouts of model directories, by the `model_type` of their config.json, and our own.
+
+Our own layout, for models that no Hugging Face layout can express (pre-norm, a next-sentence head without a pooler).
+
+config.json has `"model_type": "larvatus"` and our settings unchanged; tensors keep our names. Only Larvatus loads it,
+and the model card states it.
+
+Layouts of model directories, by the `model_type` of their config.json. The only place that checks a model's name.
 
 Another family is a table over an existing layout, or a file of its own, and a line in `LAYOUTS`. A model is written in
 the first layout that can express it; our own, which can express all models, is last.
@@ -6,12 +24,16 @@ the first layout that can express it; our own, which can express all models, is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from larvatus.core.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.models.bundle.huggingface.bert_like import BertLike, MPNet, Roberta
 from larvatus.models.bundle.huggingface.bert_variants import Albert, DistilBert, Electra
+from larvatus.models.bundle.huggingface.config_table import convert
 from larvatus.models.bundle.huggingface.gpt import GPT, GPT2
 from larvatus.models.bundle.huggingface.layout import (
     Architecture,
@@ -22,10 +44,81 @@ from larvatus.models.bundle.huggingface.layout import (
     to_huggingface,
 )
 from larvatus.models.bundle.huggingface.modernbert import ModernBert
-from larvatus.models.bundle.huggingface.native import Native
-from larvatus.models.bundle.huggingface.static import StaticEmbedding
 from larvatus.models.bundle.huggingface.t5 import T5
+from larvatus.models.bundle.huggingface.task_heads import UNNAMED, TaskHeads
 from larvatus.models.bundle.huggingface.xlnet import XLNetLayout
+from larvatus.models.network import ObjectiveConfig
+from larvatus.models.nn.encoder import EncoderConfig, with_type, without_default_type
+from larvatus.models.nn.static import StaticConfig
+
+ROWS = "embeddings"
+PARAMETER = "encoder.table.weight"
+
+
+class StaticEmbedding(ModelLayout):
+    model_type = "model2vec"
+    family = "StaticEmbedding"
+    tasks = TaskHeads("Static", {}, separate=())
+    architectures: Mapping[str, tuple[str, ...]] = {"StaticModel": ()}
+
+    def unsupported(self, architecture: Architecture) -> str | None:
+        if not isinstance(architecture.model, StaticConfig):
+            return "it holds one vector for each token and nothing else"
+        return "it has no task heads" if architecture.objectives else None
+
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
+        return {
+            "model_type": self.model_type,
+            "architectures": ["StaticModel"],
+            "hidden_dim": architecture.model.hidden,
+            "vocab_size": architecture.vocabulary,
+            "seq_length": 1_000_000,
+            "pooling": "mean",
+        }
+
+    def module_fields(self, objectives: Sequence[ObjectiveConfig]) -> dict[str, Any]:
+        """`model2vec` reads no modules.json."""
+        return {"normalize": any(getattr(config, "normalise", False) for config in objectives)}
+
+    def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
+        hidden, vocabulary = config.get("hidden_dim"), config.get("vocab_size")
+        if not (isinstance(hidden, int) and isinstance(vocabulary, int) and hidden > 0 and vocabulary > 0):
+            raise ArtefactError(f"{source} does not hold a table of one row or more")
+        return Architecture(model=StaticConfig(hidden=hidden), objectives=(), vocabulary=vocabulary)
+
+    def tensor_names(self, parameter: str) -> tuple[str, ...]:
+        return (ROWS if parameter == PARAMETER else parameter,)
+
+
+class NativeSettings(Architecture):
+    model_type: str
+    architectures: tuple[str, ...]
+
+
+class Native(ModelLayout):
+    model_type = "larvatus"
+    family = "Larvatus"
+    tasks = TaskHeads("Larvatus", UNNAMED, separate=())
+    architectures: Mapping[str, tuple[str, ...]] = {"Larvatus": ()}
+
+    def unsupported(self, architecture: Architecture) -> str | None:
+        return None
+
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
+        settings: dict[str, Any] = msgspec.to_builtins(architecture)
+        settings["model"] = without_default_type(settings["model"])
+        return {"model_type": self.model_type, "architectures": ["Larvatus"], **settings}
+
+    def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
+        if isinstance(config.get("model"), dict):
+            config = {**config, "model": with_type(config["model"])}
+            convert(config["model"], EncoderConfig, source)
+        settings: NativeSettings = convert(config, NativeSettings, source)
+        return Architecture(model=settings.model, objectives=settings.objectives, vocabulary=settings.vocabulary)
+
+    def tensor_names(self, parameter: str) -> tuple[str, ...]:
+        return (parameter,)
+
 
 __all__ = [
     "LAYOUTS",

@@ -24,9 +24,9 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.ranges import Size
 from larvatus.models.bundle.huggingface.config_table import convert
 from larvatus.models.bundle.weights import CRF_PREFIX
+from larvatus.models.heads import HEAD_TYPES
 from larvatus.models.heads.head import FamilyHead as TaskHead
 from larvatus.models.heads.head import HeadConfig
-from larvatus.models.heads.registry import HEAD_TYPES
 from larvatus.models.network import ObjectiveConfig, tag
 
 __all__ = ["CLS", "ENDS", "TOKENS", "TaskHead", "TaskHeads"]

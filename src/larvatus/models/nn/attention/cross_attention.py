@@ -23,9 +23,10 @@ from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import ranges
-from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
-from larvatus.models.nn.attention.grouped import attention_weights, self_attention
+from larvatus.models.nn.attention.attention import attention_weights, self_attention
 from larvatus.models.nn.attention.layout import (
+    FULL,
+    AttentionMask,
     GroupedLayout,
     Padding,
     length_class,

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from larvatus.models.nn.attention.attention_mask import FULL, AttentionMask
-from larvatus.models.nn.attention.layout import FlatLayout
+from larvatus.models.nn.attention.layout import FULL, AttentionMask, FlatLayout
 
 HOPPER = 9
 """Compute capability of the GPUs on which the kernels were measured."""
