@@ -242,15 +242,25 @@ def hurried(tree: ast.Module) -> set[int]:
     return lines
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: path.relative_to(TESTS).as_posix())
-def test_no_test_depends_on_the_speed_of_the_machine(path: Path) -> None:
+def offences(path: Path) -> Iterator[str]:
     children.cache_clear()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     name = path.relative_to(TESTS.parent)
-    clocks, texts, waits = timed(tree), programs(tree), hurried(tree)
-    assert not clocks, f"{name} asserts how long something took, at lines {sorted(clocks)}"
-    assert not texts or path == Path(__file__), f"{name} has programs with clocks, at lines {texts}"
-    assert not waits, f"{name} gives up after less than {SHORTEST_S:g} s, at lines {sorted(waits)}"
+    if clocks := timed(tree):
+        yield f"{name} asserts how long something took, at lines {sorted(clocks)}"
+    if (texts := programs(tree)) and path != Path(__file__):
+        yield f"{name} has programs with clocks, at lines {sorted(texts)}"
+    if waits := hurried(tree):
+        yield f"{name} gives up after less than {SHORTEST_S:g} s, at lines {sorted(waits)}"
+
+
+@pytest.mark.parametrize("folder", sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob("*.py")}))
+def test_no_test_depends_on_the_speed_of_the_machine(folder: str) -> None:
+    """Of a folder, or of a file beside the folders."""
+    place = TESTS / folder
+    paths = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    assert paths
+    assert [said for path in paths for said in offences(path)] == []
 
 
 CLOCKED = {

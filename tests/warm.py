@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -44,7 +45,8 @@ module; "all": whatever starts them, as torchrun does."""
 HANDLE = "LARVATUS_WARM_HANDLE"
 """In the environment of such a process: its id, and the descriptor by which it reaches that server."""
 FULL_END = "LARVATUS_WARM_FULL_END"
-"""In the environment of a process: it ends as Python does, modules torn down, where the streams' last words count."""
+"""In the environment of a process, from its start or by its end: it ends as Python does, modules torn down, where the
+streams' last words count."""
 NAME = b"warm python"
 """As the system lists the server among the processes."""
 COLLECTED = 20_000, 10, 10
@@ -245,6 +247,7 @@ def _load(preload: str) -> None:
 
         for command in COMMANDS.values():
             import_module(command.module)
+        import_later_modules()
     if level is None:
         del os.environ["TORCH_CPP_LOG_LEVEL"]
     sys.modules["torch"].set_num_threads(1)
@@ -252,6 +255,14 @@ def _load(preload: str) -> None:
     gc.collect()
     gc.set_threshold(*COLLECTED)
     gc.freeze()  # a child does not look through, and so copy, all that was imported
+
+
+def import_later_modules() -> None:
+    """What a forked process would else import when it first reads options, an array of Arrow, or runs a model."""
+    for name in ("torch._dynamo", "typer._adapters"):
+        with contextlib.suppress(ImportError):
+            import_module(name)
+    sys.modules["pyarrow"].array([0])  # imports pandas, where it is installed
 
 
 def wait_for_no_disk() -> None:
@@ -361,17 +372,14 @@ def go(job: dict[str, Any]) -> None:
 
     An exception ends the process as usual, and so does output that cannot be flushed.
     """
-    if os.environ.pop(FULL_END, None):
-        _run_main(job)
-        sys.exit()
+    full_end = os.environ.pop(FULL_END, None)
     try:
         _run_main(job)
+        sys.exit()
     except SystemExit as ended:
-        if ended.code is not None and not isinstance(ended.code, int):
+        if full_end or FULL_END in os.environ or (ended.code is not None and not isinstance(ended.code, int)):
             raise
         code = ended.code or 0
-    else:
-        code = 0
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -1,7 +1,6 @@
 """Commands as a user gives them, in this process or in their own."""
 
 import json
-import os
 import shutil
 import sys
 from dataclasses import dataclass
@@ -49,17 +48,16 @@ def started(tmp_path_factory):
     """Run commands in processes of their own (see `started.py`): started({"words": [...], "stdout": "closed"}, …).
 
     A case may also say stdin, stderr ("gone": a pipe without reader; "closed"; or a path), environment, encoding,
-    limits and folder. With `full_end` interpreters end as Python's do, which takes half a second each.
+    limits, folder and full_end: the interpreter ends as Python's does, which takes half a second.
     """
 
-    def call(*cases, full_end=False):
+    def call(*cases):
         for case in cases:
             case.setdefault("folder", str(tmp_path_factory.mktemp("started")))
             case["words"] = [str(word) for word in case["words"]]
         results = tmp_path_factory.mktemp("results") / "codes.json"
         done = warm.run(
             [sys.executable, "-m", "tests.faults.started", str(results)],
-            env={**os.environ, warm.FULL_END: "1"} if full_end else None,
             cwd=ROOT,
             input=json.dumps(cases),
             capture_output=True,

@@ -126,7 +126,7 @@ def _warm_up() -> None:
 
     for command in COMMANDS.values():
         import_module(command.module)
-    import_module("torch._dynamo")  # which a forward pass would import
+    warm.import_later_modules()
     for arguments in (["recipes", "show", "bert"], ["fill", "a [MASK]", "--model", "/nowhere/at all"]):
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(SystemExit):
             run(arguments)

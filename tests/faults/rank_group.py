@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 import time
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,11 @@ from larvatus.training.engine.parallel import ReplicatedGradients
 from larvatus.training.engine.step import MicrobatchLoss, Update
 from larvatus.training.pretraining import loop
 from larvatus.training.pretraining.loop import Pretraining
+from tests import warm
 from tests.patience import WATCHDOG_S
 
-for name in ("larvatus.interfaces.cli.commands.pretrain", "torch._dynamo", "typer._adapters"):
-    with suppress(ImportError):
-        import_module(name)  # what each rank would take seconds for
+import_module("larvatus.interfaces.cli.commands.pretrain")  # what each rank would take seconds for
+warm.import_later_modules()
 
 LEFT_S = 2.0
 """After which a rank that was stopped, or hangs, is killed when the other has ended."""

@@ -20,17 +20,20 @@ from typing import Any
 
 from larvatus.__main__ import main
 from larvatus.interfaces.cli.command_list import COMMANDS
+from tests import warm
 from tests.patience import WATCHDOG_S
 
 for command in COMMANDS.values():
     import_module(command.module)  # what takes seconds
-import_module("torch._dynamo")  # which a forward pass would import
+warm.import_later_modules()
 
 
 def begin(case: dict[str, Any]) -> None:
     """In the child: what the shell and the start of Python would have done."""
     os.chdir(case["folder"])
     os.environ.update(case.get("environment", {}))
+    if case.get("full_end"):
+        os.environ[warm.FULL_END] = "1"
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         given = case.get(name, f"{name}.txt")
         if given == "closed":

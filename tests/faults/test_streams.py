@@ -232,13 +232,12 @@ def test_68_commands_that_save_do_so_without_any_stream(started, texts, tiny_mod
     done = started(
         {"words": pretrain(texts, 3), **nowhere},
         {"words": tune, **nowhere},
-        {"words": predict, **nowhere},
-        {"words": predict, "stdout": "/dev/full", "stderr": "/dev/full"},
-        {"words": predict, "stdout": "gone", "stderr": "gone"},
+        {"words": predict, **nowhere, "full_end": True},
+        {"words": predict, "stdout": "/dev/full", "stderr": "/dev/full", "full_end": True},
+        {"words": predict, "stdout": "gone", "stderr": "gone", "full_end": True},
         {"words": ["embed", texts / "text.txt", "--model", model, "--out", "v.npy"], "stdout": "/dev/full"},
         {"words": ["isotropy", "fit", "--model", model, "--corpus", texts / "text.txt"], "stdout": "gone"},
-        {"words": ["convert", model, "other"], "stdout": "/dev/full"},
-        full_end=True,
+        {"words": ["convert", model, "other"], "stdout": "/dev/full", "full_end": True},
     )
     assert [one.code for one in done] == [0] * len(done), [one.err for one in done]
     assert json.loads((done[0].folder / "run" / "config.json").read_text())["hidden_size"] == 32
@@ -259,13 +258,14 @@ def test_68_what_only_prints_ends_when_nobody_reads(started, tiny_model, save_ti
     model = save_tiny(tmp_path / "model", tiny_model())
     fill = ["fill", "the [MASK] bank", "--model", model]
     done = started(
-        *({"words": words, "stdout": "gone"} for words in (["recipes"], ["--version"], fill)),
-        *({"words": words, "stdout": "/dev/full"} for words in (["recipes"], ["--help"])),
-        {"words": [*fill, "--json"], "stdout": "closed"},
+        {"words": ["recipes"], "stdout": "gone", "full_end": True},
+        *({"words": words, "stdout": "gone"} for words in (["--version"], fill)),
+        {"words": ["recipes"], "stdout": "/dev/full", "full_end": True},
+        {"words": ["--help"], "stdout": "/dev/full"},
+        {"words": [*fill, "--json"], "stdout": "closed", "full_end": True},
         {"words": ["fill", "-", "--model", model], "stdin": "closed"},
-        {"words": ["recipes", "show", "brt"], "stdout": "closed", "stderr": "closed"},
+        {"words": ["recipes", "show", "brt"], "stdout": "closed", "stderr": "closed", "full_end": True},
         {"words": ["recipes", "show", "brt"], "stdout": "/dev/full"},
-        full_end=True,
     )
     assert [(one.code, one.err) for one in done[:3]] == [(0, "")] * 3
     for one in done[3:6]:

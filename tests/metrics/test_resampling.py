@@ -55,10 +55,12 @@ def test_all_samples_at_once_equal_one_sample_after_the_other(score):
     assert bootstrap(rows, score, samples=50, seed=5) != at_once
 
 
-def test_tables_of_weights_cut_in_pieces_give_the_same(monkeypatch):
+def test_tables_of_weights_cut_in_pieces_or_not_kept_give_the_same(monkeypatch):
     rows = sums.class_sums(*answers(1, 40), classes=3)
     whole = bootstrap(rows, sums.macro_f1, samples=30)
     monkeypatch.setattr("larvatus.metrics.intervals.CHUNK", 100)
+    assert bootstrap(rows, sums.macro_f1, samples=30) == whole
+    monkeypatch.setattr("larvatus.metrics.intervals.KEPT", 0)
     assert bootstrap(rows, sums.macro_f1, samples=30) == whole
 
 

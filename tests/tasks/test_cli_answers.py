@@ -21,7 +21,7 @@ from tests.made_up import QUICK, Call
 from tests.squad_scores import squad2_scores, squad_scores
 from tests.tasks.test_run import check_resumed
 
-LEARN = ("--epochs", 10, "--batch", 16, "--rate", 0.01, "--device", "cpu")
+LEARN = ("--epochs", 7, "--batch", 16, "--rate", 0.01, "--device", "cpu")
 QUESTION, PASSAGE = "in the river ?", "the wide river deep of a was of the"
 
 

@@ -17,7 +17,7 @@ from tests import made_up as made
 from tests.made_up import QUICK, Call
 from tests.tasks.test_run import assert_bit_equal, signal_at
 
-LEARN = ("--epochs", 10, "--batch", 8, "--rate", 0.01, "--device", "cpu")
+LEARN = ("--epochs", 7, "--batch", 8, "--rate", 0.01, "--device", "cpu")
 
 
 @pytest.fixture(scope="session")

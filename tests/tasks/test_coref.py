@@ -55,7 +55,7 @@ def test_a_rule_is_learned_through_the_commands(finetune: Call, larvatus: Call, 
     train = write(tmp_path / "train.jsonl", documents(48))
     dev = write(tmp_path / "dev.jsonl", documents(16, seed=1))
     place = tmp_path / "out"
-    code, out, err = finetune("coref", "--train", train, "--dev", dev, "--out", place, "--epochs", 8, *QUICK)
+    code, out, err = finetune("coref", "--train", train, "--dev", dev, "--out", place, "--epochs", 6, *QUICK)
     assert (code, err) == (0, "")
     assert "mentions in 76 clusters; clusters of two mentions or more are learned" in out
     assert "head: clusters of mentions, of two or more, up to 2 words long; new layers" in out

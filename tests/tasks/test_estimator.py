@@ -23,7 +23,7 @@ from tests import warm
 SHAPES = ("the {} bank of the river", "a {} river", "please , your {} homework !", "turn in the {} bank .")
 TEXTS = [SHAPES[n // 2 % 4].format("wide" if n % 2 else "deep") for n in range(40)]
 CLASSES = ["broad" if n % 2 else "profound" for n in range(40)]
-QUICK: dict[str, Any] = {"epochs": 10, "rate": 1e-2, "batch": 8, "device": "cpu"}
+QUICK: dict[str, Any] = {"epochs": 6, "rate": 1e-2, "batch": 8, "device": "cpu"}
 BRIEF = QUICK | {"epochs": 2}
 """Where nothing need be learnt."""
 SENTENCES = [text.split() for text in TEXTS]

@@ -37,6 +37,8 @@ HEADS: dict[str, Any] = {
     "lstm": TaggingConfig(labels=KNOWN, dropout=0.0, lstm=6, mix=True),
     "crf": TaggingConfig(labels=KNOWN, dropout=0.0, crf=True),
 }
+BUDGETS = [(head, budget) for head in ("cls", "words", "lstm") for budget in (1, 100_000)]
+"""Tokens at once: every text is cut, and all are read together; of a text, of words, and of both with all layers."""
 
 
 class Listed:
@@ -94,8 +96,7 @@ def model(head: str, **shape: object) -> Network:
     return Network.build(config, [HEADS[head]], VOCABULARY, seed=1)
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("budget", [1, 40, 100_000])
+@pytest.mark.parametrize(("head", "budget"), [*((head, 40) for head in HEADS), *BUDGETS])
 def test_cached_features_are_those_of_the_encoder(head: str, budget: int, data: Listed) -> None:
     """Whatever the portions, even where one example has to be cut; dropout of the encoder plays no part."""
     whole = model(head, dropout=0.5, attention_dropout=0.5).train()
@@ -147,8 +148,7 @@ def test_training_from_the_cache_equals_training_through_the_encoder(head: str, 
     assert any(not torch.allclose(tensor, before[name]) for name, tensor in after.items())
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("budget", [1, 60, 100_000])
+@pytest.mark.parametrize(("head", "budget"), [*((head, 60) for head in HEADS), *BUDGETS])
 def test_scores_from_the_cache_are_those_through_the_encoder(head: str, budget: int, data: Listed) -> None:
     whole = model(head)
     features = Features.build(whole, data, ScoringOptions(tokens=budget), learning=False)

@@ -29,7 +29,7 @@ from tests.tasks.tuning import finetune_answers
 from tests.tiny import save_model
 
 FILLER = ["the", "a", "of", "was", "and", "wide", "deep", "."]
-QUICK = TrainConfig(epochs=12, batch=16, rate=1e-2)
+QUICK = TrainConfig(epochs=8, batch=16, rate=1e-2)
 
 
 def questions(count: int, *, seed: int, without: float = 0.0, words: int = 9) -> Dataset[QuestionExample]:

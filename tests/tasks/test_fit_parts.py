@@ -66,7 +66,7 @@ def model(task: str) -> Network:
 
 
 def tuning(whole: Network, word: str, *, features: Features | None = None) -> Trainer:
-    config = TrainConfig(epochs=6, batch=8, rate=0.01, trained=TrainableConfig.read(word))
+    config = TrainConfig(epochs=4, batch=8, rate=0.01, trained=TrainableConfig.read(word))
     return Trainer(whole, Data(), FineTuneArguments(config=config, runtime=Runtime()), seed=1, features=features)
 
 

@@ -73,7 +73,7 @@ def bundle(tmp_path_factory) -> Bundle:
     return tiny_bert(tmp_path_factory.mktemp("relations") / "tiny", sorted({word for one in ALL for word in one.words}))
 
 
-job = functools.partial(spans_job, epochs=12, batch=8)
+job = functools.partial(spans_job, epochs=9, batch=8)
 
 
 @pytest.fixture(scope="module")

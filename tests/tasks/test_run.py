@@ -83,7 +83,11 @@ def check_resumed(finetune: Call, *command: object, at: int, folder: Path, monke
 @pytest.fixture
 def files(tmp_path: Path) -> Callable[[str], Path]:
     def make(task: str) -> Path:
-        return made.classes(tmp_path / "train.jsonl") if task == "classify" else made.tags(tmp_path / "train.conll")
+        return (
+            made.classes(tmp_path / "train.jsonl", 24)
+            if task == "classify"
+            else made.tags(tmp_path / "train.conll", 24)
+        )
 
     return make
 

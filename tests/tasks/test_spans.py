@@ -60,7 +60,7 @@ def bundle(tmp_path_factory) -> Bundle:
     return tiny_bert(tmp_path_factory.mktemp("spans") / "tiny", [*WORDS.split(), *more])
 
 
-job = functools.partial(spans_job, epochs=10, batch=4)
+job = functools.partial(spans_job, epochs=7, batch=4)
 
 
 @pytest.mark.parametrize("longest", [1, 3, 40])

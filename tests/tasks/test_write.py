@@ -47,7 +47,7 @@ transformers.logging.disable_progress_bar()
 RIVERS = [(f"the {what} was {how}", how) for what in ("river", "bank", "rain", "sea") for how in ("wide", "deep")]
 LABELLED = [(text, "wet" if how == "deep" else "dry") for text, how in RIVERS] * 6
 WORDS = "weather text: the river bank rain sea was wide deep wet dry yes no premise hypothesis question context . , "
-QUICK = ("--epochs", 8, "--batch", 8, "--rate", 0.01, "--device", "cpu")
+QUICK = ("--epochs", 6, "--batch", 8, "--rate", 0.01, "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def labeller(t5: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("labeller") / "tuned"
     lv.finetune(
         "write", t5, train=LABELLED, dev=LABELLED[:8], prefix="weather:", out=out,
-        label_words={"wet": "wet", "dry": "dry"}, epochs=8, batch=8, rate=0.01, device="cpu",
+        label_words={"wet": "wet", "dry": "dry"}, epochs=6, batch=8, rate=0.01, device="cpu",
     )  # fmt: skip
     return out
 
@@ -143,7 +143,7 @@ def test_free_texts_are_written_through_the_commands_and_a_stopped_run_goes_on_t
     nouns, sizes = ("river", "bank", "rain", "sea", "question", "text"), ("wide", "deep", "wet", "dry")
     rows = [(f"the {noun} was {size}", f"{noun} {size}") for noun in nouns for size in sizes]
     train = write_tsv(tmp_path / "train.tsv", rows, "source", "target")
-    options = ("finetune", "write", "--model", t5, "--train", train, "--dev", train, *QUICK, "--epochs", 20)
+    options = ("finetune", "write", "--model", t5, "--train", train, "--dev", train, *QUICK, "--epochs", 15)
     code, out, err = larvatus(*options, "--out", tmp_path / "whole")
     assert code == 0, err
     assert "text = source, target = target" in out + err

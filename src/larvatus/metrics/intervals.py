@@ -54,6 +54,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -69,6 +70,8 @@ Score = Callable[[Doubles], Any]
 Of = Literal["sums", "rows"]
 CHUNK = 4_000_000
 """Numbers in one table of weights."""
+KEPT = 1_000_000
+"""Numbers in a table of samples that is kept for the next score of as many examples."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +120,10 @@ def bootstrap_scores(rows: Doubles, score: Score, *, of: Of, samples: int, seed:
     if of == "rows":
         return np.array([float(score(rows[_drawn(count, seed, item)])) for item in range(samples)])
 
-    def times(item: int) -> npt.NDArray[np.int64]:
-        return np.bincount(_drawn(count, seed, item), minlength=count)
+    table = _all_times(count, seed, samples) if count * samples <= KEPT else None
+
+    def times(item: int) -> npt.NDArray[Any]:
+        return _times(count, seed, item) if table is None else table[item]
 
     return np.concatenate([np.asarray(score(sums)) for sums in weighted_sums(rows, times, samples=samples)])
 
@@ -143,6 +148,19 @@ def percentiles(scores: Doubles, level: float) -> tuple[float, float]:
 
 def _drawn(count: int, seed: int, item: int) -> npt.NDArray[np.int64]:
     return stream(seed, "bootstrap", 0, item).integers(0, count, count)
+
+
+def _times(count: int, seed: int, item: int) -> npt.NDArray[np.int64]:
+    """[count] how often each example is in a sample."""
+    return np.bincount(_drawn(count, seed, item), minlength=count)
+
+
+@lru_cache(maxsize=4)
+def _all_times(count: int, seed: int, samples: int) -> npt.NDArray[np.int32]:
+    """[samples, count] for all samples: the scores of one set share them."""
+    times = np.array([_times(count, seed, item) for item in range(samples)], np.int32)
+    times.flags.writeable = False
+    return times
 
 
 MAX_DEGREES = 1_000

@@ -18,7 +18,7 @@ from tests.data.bulk.conftest import prose
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    texts = prose(tmp_path / "a.txt", 300, words=12).read_text().split("\n\n")
+    texts = prose(tmp_path / "a.txt", 120, words=12).read_text().split("\n\n")
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return path
@@ -46,7 +46,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(
     monkeypatch: pytest.MonkeyPatch,
     command: str,
 ) -> None:
-    monkeypatch.setattr("larvatus.interfaces.cli.commands.score.LINES_AT_ONCE", 100)
+    monkeypatch.setattr("larvatus.interfaces.cli.commands.score.LINES_AT_ONCE", 40)
     model = [classifier] if command == "predict" else ["--model", tiny_directory]
     given = [command, *model, "--file", rows, "--resume", "--out"]
     assert larvatus(*given, tmp_path / "whole.jsonl")[0] == 0
@@ -57,7 +57,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(
     assert not (tmp_path / "cut.jsonl").exists()
     assert larvatus(*given, tmp_path / "cut.jsonl")[0] == 0
     assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    assert len((tmp_path / "cut.jsonl").read_text().splitlines()) == 300
+    assert len((tmp_path / "cut.jsonl").read_text().splitlines()) == 120
     assert not (tmp_path / "cut.jsonl.parts").exists()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,8 @@ from larvatus.data.text.template import Template
 from larvatus.data.text.words import split_sentences
 
 MARGIN = 0.02
-SEEDS = {64: 1, 128: 2, 512: 5}  # packed so often: there are few long pairs in 2 MB
+SEEDS = {64: 1, 128: 2, 512: 5}  # packed so often: there are few long pairs in a megabyte
+DOCUMENTS = 250
 PIECE = 5  # characters: longer words go on in further pieces, as WordPiece has it
 PACKINGS: list[tuple[PackingConfig, type]] = [
     (SentencePairsConfig(), PairLabels),
@@ -41,10 +43,10 @@ def pieces() -> list[str]:
 
 @cache
 def halves() -> tuple[TextBlock, TextBlock]:
-    """The embedded documents, every other one in either half: what is fitted on one is tried on the other."""
+    """Embedded documents, every other one in either half: what is fitted on one is tried on the other."""
     ids: dict[str, int] = {piece: i for i, piece in enumerate(pieces())}
     documents: list[tuple[list[list[int]], list[bool]]] = []
-    for document in embedded_documents():
+    for document in islice(embedded_documents(), DOCUMENTS):
         sentences, words = [], []
         for sentence in split_sentences(document.text):
             row = []

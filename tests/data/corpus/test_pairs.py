@@ -105,7 +105,7 @@ def test_the_order_of_whole_sentences_or_of_parts_of_both(block: TextBlock, leng
 @pytest.mark.parametrize("length", [64, 128])
 def test_true_and_random_pairs_hold_the_same_segments_and_lengths(length: int) -> None:
     """The same seed with all pairs next, and with all random: A and B are the same, B with another A of like length."""
-    block = large_block()
+    block = large_block(documents=700)
     true = pairs_of(block, SentencePairsConfig(random=0.0), length)
     random = pairs_of(block, SentencePairsConfig(random=1.0), length)
     assert {label for *_, label in true} == {0}
@@ -174,7 +174,7 @@ def test_pairs_are_as_full_as_those_of_a_plain_loop(
     config: PackingConfig, naive: Callable[[list[int], int, Random], Iterator[int]], length: int
 ) -> None:
     """Distributions of lengths, by the largest difference of their cumulative shares (Kolmogorov and Smirnov)."""
-    block = large_block(documents=1500)
+    block = large_block(documents=800)
     ours = np.concatenate([packed(block, config, length, seed).tokens.lengths - 3 for seed in range(3)])
     random = Random(1)
     sentences = np.diff(block.sentences).tolist()

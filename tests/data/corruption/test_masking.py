@@ -190,11 +190,11 @@ def test_masks_are_fresh_each_epoch_seed_and_item_and_fixed_within(config: Corru
 
 
 @pytest.mark.parametrize("config", [WAYS[0], *(pytest.param(way, marks=pytest.mark.proof) for way in WAYS[1:])])
-def test_a_million_masked_tokens_have_the_stated_rate_split_and_frequencies(config: CorruptionConfig) -> None:
-    batch = long_batch(25_000, 160)
+def test_400_000_masked_tokens_have_the_stated_rate_split_and_frequencies(config: CorruptionConfig) -> None:
+    batch = long_batch(10_000, 160)
     out = hide(batch, config)
     masked = out.targets[MaskedTokens]
-    assert masked.count >= 1_000_000
+    assert masked.count >= 400_000
     ordinary = int((batch.tokens.words >= 0).sum())
     assert abs(masked.count / ordinary - 0.15) < 0.001
     now = out.tokens.ids[masked.places]

@@ -34,8 +34,8 @@ from tests.tiny import save_model
 
 SYLLABLES = [a + b for a in "bdfgklmn" for b in "aeiou"]
 KINDS = {
-    "gpt": (CausalTransformerConfig(layers=2, hidden=64, heads=2, max_positions=64), (CausalLMConfig(),)),
-    "t5": (EncoderDecoderConfig(layers=2, hidden=64, heads=2, max_positions=64, dropout=0.0), (DenoisingConfig(),)),
+    "gpt": (CausalTransformerConfig(layers=1, hidden=64, heads=2, max_positions=64), (CausalLMConfig(),)),
+    "t5": (EncoderDecoderConfig(layers=1, hidden=64, heads=2, max_positions=64, dropout=0.0), (DenoisingConfig(),)),
 }
 KNOWN = 0.06
 """Loss at which a text is known by heart."""

@@ -70,7 +70,7 @@ def test_fifteen_percent_of_the_words_and_never_punctuation(text, number):
 
 
 def test_passages_are_whole_sentences_of_one_document_up_to_the_limit():
-    documents = list(itertools.islice(embedded_documents("valid"), 8))
+    documents = list(itertools.islice(embedded_documents("valid"), 3))
     passages = MaskedPassages.of(documents)
     for passage in passages.passages:
         assert SHORTEST <= len(segment_words(passage.text)) <= LONGEST

@@ -100,7 +100,7 @@ def test_features_are_trained_shown_and_refused(larvatus: Any, model: Path, corp
     code, out, err = larvatus("features", "show", tmp_path / "f", "--top", 2, "--html", tmp_path / "f.html")
     assert code == 0, err
     assert "[" in out.splitlines()[-1]
-    assert (tmp_path / "f.html").read_text().count("<h2>") == 2
+    assert (tmp_path / "f.html").read_text().count("<h2>") == 3  # of the section, and of each feature
     code, out, _ = larvatus("features", "show", tmp_path / "f", "--feature", 3, "--random", "--json")
     assert code == 0
     record = json.loads(out)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from larvatus.core.errors import ArtefactError
+from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.directory import load_bundle
-from tests.models.bundle.families import Make
-from tests.models.bundle.theirs import LIMIT, edit_config
+from tests.models.bundle.families import FAMILIES
+from tests.models.bundle.theirs import LIMIT, edit_config, their_directory
 
 SAVED: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("ForPreTraining", {}),
@@ -107,13 +112,27 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
 CASES = [(family, fields, word) for family, refused in REFUSED.items() for fields, word in refused]
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory, vocabularies: dict[str, Tokenizer]) -> Callable[[str], Path]:
+    """A function that gives the directory of a family, which we can load; not to be edited."""
+
+    @cache
+    def make(family: str) -> Path:
+        head, fields = SAVED.get(family, ("ForMaskedLM", {}))
+        name, vocabulary, sizes = FAMILIES[family]
+        folder = tmp_path_factory.mktemp(family) / "theirs"
+        directory, _ = their_directory(folder, vocabularies[vocabulary], f"{name}{head}", **sizes | fields)
+        load_bundle(directory)
+        return directory
+
+    return make
+
+
 @pytest.mark.parametrize(("family", "fields", "word"), CASES)
 def test_a_config_that_we_cannot_follow_is_refused_by_field(
-    theirs: Make, family: str, fields: dict[str, Any], word: str
+    saved: Callable[[str], Path], tmp_path: Path, family: str, fields: dict[str, Any], word: str
 ) -> None:
-    head, sizes = SAVED.get(family, ("ForMaskedLM", {}))
-    directory, _ = theirs(family, head, **sizes)
-    load_bundle(directory)
+    directory = Path(shutil.copytree(saved(family), tmp_path / "theirs"))
     edit_config(directory, **fields)
     with pytest.raises(ArtefactError, match=word) as caught:
         load_bundle(directory)

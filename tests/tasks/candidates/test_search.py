@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -24,6 +23,7 @@ from larvatus.tasks.candidates import search as searching
 from larvatus.tasks.candidates.report import BASELINE
 from larvatus.tasks.candidates.search import LAYERS, LINEAR, CandidateSearch, Trial, assign_folds
 from larvatus.tasks.trainer.config import FineTuneArguments
+from tests import warm
 from tests.tasks.conftest import tiny_bert
 
 WORDS = ["the", "a", "river", "bank", "of", "was", "wide", "deep", "homework", "in", "please", "turn"]
@@ -157,7 +157,7 @@ def test_a_fresh_process_predicts_the_same(searched: tuple[Path, Any]) -> None:
     code = "import sys, json, larvatus as lv; m = lv.load(sys.argv[1], device='cpu'); "
     code += "print(json.dumps([p.probabilities for p in m.predict(json.loads(sys.argv[2]))]))"
     command = [sys.executable, "-c", code, str(out), json.dumps(texts)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = warm.run(command, capture_output=True, text=True, check=True)
     for ours, theirs in zip(made.predict(texts), json.loads(done.stdout), strict=True):
         assert ours.probabilities == pytest.approx(theirs, abs=1e-6)
 

@@ -35,7 +35,7 @@ from tests.made_up import Call
 from tests.tasks.parse.treebank import treebank
 from tests.tasks.test_run import check_resumed
 
-QUICK = ("--epochs", 12, "--batch", 8, "--rate", 0.003, "--device", "cpu")
+QUICK = ("--epochs", 8, "--batch", 8, "--rate", 0.003, "--device", "cpu")
 SMALL = ("--set", "arc_size=24", "--set", "relation_size=12", "--set", "dropout=0")
 PLACE = Place("text", 1)
 
@@ -69,7 +69,7 @@ def trained(tiny_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         train=treebank(folder / "train.conllu", 120),
         dev=treebank(folder / "dev.conllu", 20, seed=1),
         out=folder / "run",
-        epochs=8,
+        epochs=6,
         evaluations=1,
         pool="mean",
         batch=8,

@@ -22,7 +22,7 @@ from tests.made_up import Call
 from tests.tasks.roles.made_frames import WORDS, made_frames
 from tests.tiny import make_tokenizer, save_model
 
-LEARN = ("--epochs", 12, "--batch", 8, "--rate", 0.003, "--device", "cpu", "--hidden", 32, "--dropout", 0)
+LEARN = ("--epochs", 8, "--batch", 8, "--rate", 0.003, "--device", "cpu", "--hidden", 32, "--dropout", 0)
 
 
 def write(path: Path, examples) -> Path:

@@ -155,7 +155,7 @@ def test_gold_spans_are_those_of_the_tags():
     assert int((gold_spans(tags, short) > 0).sum()) == 3  # one is too long
 
 
-def tune(bundle: Bundle, options: RolesOptions, epochs: int = 12) -> FineTuneResult:
+def tune(bundle: Bundle, options: RolesOptions, epochs: int = 8) -> FineTuneResult:
     config = TrainConfig(epochs=epochs, batch=8, rate=3e-3, evaluations=1)
     return finetune("roles", bundle, TRAIN, TRAIN, FineTuneArguments(config=config, options=options))
 

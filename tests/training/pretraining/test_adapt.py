@@ -107,7 +107,7 @@ def test_it_begins_where_the_parent_stands(parent, prepared, adapt, tmp_path):
 
 
 def test_the_new_domain_is_learnt_and_the_lineage_is_told(parent, adapt, tmp_path):
-    said = adapt("run", steps=200, settings=["optimizer.rate=3e-3", "objectives.next-sentence.weight=0.0"])
+    said = adapt("run", steps=120, settings=["optimizer.rate=3e-3", "objectives.next-sentence.weight=0.0"])
     rows = domains(tmp_path / "run")
     new = rows["new", "masked-lm"]
     assert new["loss after"] < new["loss before"] - 1
@@ -129,7 +129,7 @@ def test_new_words_start_as_the_mean_of_their_old_pieces(parent, adapt, tmp_path
     words = tmp_path / "words.txt"
     words.write_text("tribunal\nthe\n")
     old = tmp_path / "old.txt"
-    documents = itertools.islice(embedded_documents("valid"), 6)
+    documents = itertools.islice(embedded_documents("valid"), 3)
     old.write_text("\n\n".join(document.text.replace("\n", " ") for document in documents))
     said = adapt("run", steps=1, old=old, add_words=["3", str(words)])
     assert "1 not added, known already: the" in said

@@ -124,12 +124,12 @@ def test_evaluating_text_gives_the_loss_of_the_generator_as_transformers_compute
     """`larvatus evaluate DIR --corpus`: the discriminator has no words to predict, the generator beside it has."""
     run_electra("run")
     with pytest.raises(SystemExit) as ended:
-        command(["evaluate", str(tmp_path / "run"), "--corpus", str(prepared.valid), "--tokens", "4096", "--json"])
+        command(["evaluate", str(tmp_path / "run"), "--corpus", str(prepared.valid), "--tokens", "1024", "--json"])
     assert ended.value.code == 0
     row = json.loads(capsys.readouterr().out)[-1]
     generator = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "run" / "generator").eval()
     total = count = 0
-    for batch in held_out_text(load_bundle(tmp_path / "run"), Corpus.open(prepared.valid), tokens=4096):
+    for batch in held_out_text(load_bundle(tmp_path / "run"), Corpus.open(prepared.valid), tokens=1024):
         ids, hidden = torch.tensor(batch.tokens.ids), batch.targets[MaskedTokens]
         with torch.inference_mode():
             logits = torch.cat([generator(part[None]).logits[0] for part in ids.split(batch.tokens.lengths.tolist())])
@@ -138,7 +138,7 @@ def test_evaluating_text_gives_the_loss_of_the_generator_as_transformers_compute
     assert row["hidden"] == count
     assert row["loss"] == pytest.approx(total / count, rel=1e-4)
     with pytest.raises(SystemExit):
-        command(["evaluate", str(tmp_path / "run"), "--corpus", str(prepared.valid), "--tokens", "4096"])
+        command(["evaluate", str(tmp_path / "run"), "--corpus", str(prepared.valid), "--tokens", "1024"])
     assert "predicted by the generator" in capsys.readouterr().out
 
 

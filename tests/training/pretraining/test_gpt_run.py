@@ -36,10 +36,10 @@ SETTINGS = tuple(setting for setting in SMALL if not setting.startswith("phases.
 def running_text(tmp_path_factory):
     """Some documents of the embedded text as shards, in a vocabulary that only ends texts."""
     folder = tmp_path_factory.mktemp("running")
-    documents = list(itertools.islice(embedded_documents("train"), 60))
+    documents = list(itertools.islice(embedded_documents("train"), 34))
     tokenizer = train_vocabulary((d.text for d in documents), BPEConfig(size=900, frame="gpt"))
-    build_corpus(documents[:50], tokenizer, folder / "train")
-    build_corpus(documents[50:], tokenizer, folder / "valid")
+    build_corpus(documents[:30], tokenizer, folder / "train")
+    build_corpus(documents[30:], tokenizer, folder / "valid")
     return PreparedCorpus(train=folder / "train", valid=folder / "valid")
 
 
