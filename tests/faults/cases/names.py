@@ -95,7 +95,9 @@ def _writing(label: str, name: Callable[[Place], str], without: tuple[str, ...] 
 
 
 CASES = [
-    *_reading("a name over 255 bytes", lambda place: LONG, others=5, a_recipe=3, a_corpus=4, pairs=4, texts_to_explain=4),
+    *_reading(
+        "a name over 255 bytes", lambda place: LONG, others=5, a_recipe=3, a_corpus=4, pairs=4, texts_to_explain=4
+    ),
     *_reading("a link to itself", loop, a_place_to_search=5),
     *_reading("a missing name with a line break", lambda place: "two\nlines\x1b[31m", a_standardiser=2),
     *_reading("a missing name that is not UTF-8", lambda place: ODD, a_standardiser=2),
