@@ -31,8 +31,8 @@ from larvatus.core.errors import ArtefactError
 from larvatus.core.files import sha256
 from larvatus.data.text.readers import read_documents
 from larvatus.models.bundle.convert import convert_bundle
-from larvatus.models.bundle.directory import load_bundle, read_card
-from larvatus.models.bundle.partial_updates import card_state, write_card
+from larvatus.models.bundle.directory import load_bundle
+from larvatus.models.bundle.partial_updates import card_state, read_card, write_card
 from larvatus.models.bundle.weights import find_weights
 
 HERE = Path(__file__).resolve().parent
