@@ -153,8 +153,8 @@ class KnockoutReport(Settings, Tabular):
                 row.group,
                 f"{row.change:+.4f}",
                 f"{row.low:+.4f} to {row.high:+.4f}",
-                f"{row.p:.4f}",
-                f"{row.adjusted:.4f}",
+                f"{row.p:.2g}",
+                f"{row.adjusted:.2g}",
             )
             for row in order[:SHOWN]
         ]
