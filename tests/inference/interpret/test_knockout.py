@@ -17,7 +17,9 @@ from larvatus.inference.interpret.knockout import KnockoutOptions, knock_out
 from larvatus.inference.interpret.outcomes import LabelledPair, MaskedTextOutcome, PairOutcome
 from larvatus.inference.model import load
 from larvatus.interfaces.api.causes import knockout
+from larvatus.interfaces.api.evaluating import evaluate
 from larvatus.models.heads.classification import ClassificationConfig
+from larvatus.models.heads.tagging import TaggingConfig
 from larvatus.models.network import Network
 from larvatus.models.nn.transformer import TransformerConfig
 from larvatus.models.objectives import MaskedLMConfig
@@ -223,3 +225,16 @@ def test_samples_of_phenomena_and_bad_requests(tmp_path: Any, tiny_model: Any, s
     ):
         with pytest.raises(UsageError, match=message):
             knockout(model, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_tagger_is_measured_by_its_entities(tmp_path: Any, tiny_model: Any, save_tiny: Any) -> None:
+    head = TaggingConfig(labels=("O", "B-PER", "I-PER", "B-LOC", "I-LOC"))
+    model = load(save_tiny(tmp_path / "m", tiny_model(objectives=(head,)), (head,)), device="cpu")
+    rows = ["the O\nriver B-PER\nran O", "a O\nbank O\nwas O", "the O\ntown B-PER\nbank I-PER"]
+    (tmp_path / "gold.conll").write_text("\n\n".join(rows) + "\n")
+    report = knockout(model, data=tmp_path / "gold.conll", greedy=1, random_sets=1, ablation="zero")
+    assert report.metric == "entity-f1"
+    zero_heads(model.encoder, [(2, 2)])
+    after = evaluate(model, data=tmp_path / "gold.conll", samples=2).metrics["entity-f1"].value
+    change = next(row.change for row in report.rows if row.name == "2:2")
+    assert_allclose(change, after - report.baseline[0].value, atol=1e-12)

@@ -153,8 +153,8 @@ class KnockoutReport(Settings, Tabular):
                 row.group,
                 f"{row.change:+.4f}",
                 f"{row.low:+.4f} to {row.high:+.4f}",
-                f"{row.p:.4f}",
-                f"{row.adjusted:.4f}",
+                f"{row.p:.2g}",
+                f"{row.adjusted:.2g}",
             )
             for row in order[:SHOWN]
         ]
@@ -251,7 +251,7 @@ class _Bench:
             counts[place] = counts.get(place, 0) + len(x_ND)
             return x_ND
 
-        layers = options.layers or range(1, encoder.depth + 1)
+        layers = sorted({*options.layers}) or range(1, encoder.depth + 1)
         places: list[tuple[Site, int]] = [(site, layer) for layer in layers]
         view = tapped(encoder, {place: partial(record, place) for place in places}, whole=False)
         self.baseline = self.outcome.rows(self.network.view(encoder=view))
@@ -273,13 +273,12 @@ class _Bench:
         measured = self.outcome.rows(self.network.view(encoder=view))
         self._done += 1
         self.progress(self._done, self._total)
-        if measured.shape == self.baseline.shape:
-            return measured
-        grown = np.zeros(np.maximum(measured.shape, self.baseline.shape))  # classes that only one of them predicts
-        if len(grown) != len(self.baseline) or measured.ndim != grown.ndim:
-            raise DataError(f"the outcome has {len(measured)} rows and {len(self.baseline)} before")
-        grown[tuple(map(slice, measured.shape))] = measured
-        return grown[tuple(map(slice, self.baseline.shape))]
+        if measured.shape != self.baseline.shape:
+            raise DataError(
+                f"{self.outcome.metric} counts other labels without {' and '.join(map(str, components))}; use another "
+                "--metric, such as entity-f1 or accuracy"
+            )
+        return measured
 
     def _edit(self, encoder: AttentionEncoder, each: Component) -> Edit:
         site = self.options.of

@@ -36,7 +36,7 @@ from larvatus.models.masked_prediction import require_predictor
 from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.evaluation.resampling import LOWER_IS_BETTER
+from larvatus.tasks.evaluation.resampling import LOWER_IS_BETTER, micro_f1
 from larvatus.tasks.registry import task_of
 
 Measure = Literal["accuracy", "log-probability"]
@@ -185,4 +185,5 @@ class TaskOutcome(Outcome):
     def rows(self, network: Network) -> Doubles:
         bundle = dataclasses.replace(self._bundle, network=network)
         paired = self._whole.paired(self._task.evaluate(bundle, self._data, self._options))
-        return paired.second[self.metric].rows
+        rows = paired.second[self.metric].rows
+        return rows.sum(-1, keepdims=True) if self.score is micro_f1 else rows  # types that only one model predicts

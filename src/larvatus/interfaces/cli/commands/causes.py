@@ -14,7 +14,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from larvatus.core.drawing import as_html, legible
 from larvatus.core.outputs import check_outputs
@@ -36,6 +35,7 @@ from larvatus.interfaces.cli.output import (
     reading_text,
     report_skipped_counts,
     show_report,
+    wide_console,
 )
 from larvatus.interfaces.cli.picture_page import picture_page
 from larvatus.interfaces.settings import TextSettings
@@ -67,7 +67,7 @@ def patch(
     if as_json:
         print_json(patched.to_dict())
     else:
-        show_report(Console(soft_wrap=True, highlight=False), patched.parts())
+        show_report(wide_console(), patched.parts())
 
 
 class MeasuredOn(Settings):
@@ -104,7 +104,7 @@ def knock_out(
     if as_json:
         print_json(report.to_dict())
     else:
-        show_report(Console(soft_wrap=True, highlight=False), report.parts())
+        show_report(wide_console(), report.parts())
 
 
 @app.command("train")
@@ -131,7 +131,7 @@ def train(
             {"path": str(out), **{name: msgspec.to_builtins(each) for name, each in features.dictionaries.items()}}
         )
         return
-    show_report(Console(soft_wrap=True, highlight=False), [features.comparison()])
+    show_report(wide_console(), [features.comparison()])
     hint(f"next: larvatus features show {out}    or    larvatus features show {out} --html features.html")
 
 
@@ -171,4 +171,4 @@ def show(
         print_json({**record, "of": of, "features": msgspec.to_builtins(listed)})
         return
     contexts = 3 if chosen.feature is None else features.origin.settings.contexts
-    show_report(Console(soft_wrap=True, highlight=False), [features.comparison(), *feature_parts(listed, contexts)])
+    show_report(wide_console(), [features.comparison(), *feature_parts(listed, contexts)])
