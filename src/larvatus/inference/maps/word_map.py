@@ -26,7 +26,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.maps.clusters import MAX_CLUSTERS, can_cluster, cluster, context_words, typical_words
 from larvatus.inference.maps.instances import CorpusInstance, InstanceSample
 from larvatus.inference.maps.project import Method, project
-from larvatus.inference.vectors.layers import Layers, LayerWeights
+from larvatus.inference.vectors.layers import Layers, LayerWeights, layers_label, layers_name
 from larvatus.inference.vectors.options import EmbedOptions, Pool
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
@@ -130,6 +130,8 @@ def map_instances(encoder: Encoder, tokenizer: Tokenizer, sample: InstanceSample
         notes.append(
             f"{len(sample.instances) - len(instances):,} instances have no vector: the vocabulary deletes them whole"
         )
+    if (layers := layers_name(options.layers)) != "last":
+        notes.append(f"vectors of {layers_label(layers)}")
     flat = project(vectors, method=options.method, seed=options.seed)
     if flat.note:
         notes.append(f"principal components instead of UMAP: {flat.note}")

@@ -23,10 +23,13 @@ from larvatus.inference.cloze.scores import Score
 from larvatus.inference.cloze.whole_words import Candidates
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.model.ranking import rank_passages
+from larvatus.inference.vectors.layers import layers_label
+from larvatus.inference.vectors.word_layers import set_word_layers
 from larvatus.models.bundle.adapter_store import store_adapter
 from larvatus.models.bundle.card import without_marks
 from larvatus.models.bundle.card_update import read_card
 from larvatus.models.bundle.directory import check_model_directory, save_changed
+from larvatus.models.bundle.manifest import LAST
 from larvatus.models.generation.generate import generate
 from larvatus.models.generation.results import Generated
 from larvatus.models.generation.settings import GenerateSettings
@@ -366,6 +369,8 @@ class Model(EncoderModel):
             self.network.to(self.device)
         if bundle.adapter is not None:
             store_adapter(out, bundle.adapter, dtype="float32")
+        if bundle.word_layers != LAST:
+            set_word_layers(out, bundle.word_layers)
         return out
 
     def __repr__(self) -> str:
@@ -374,8 +379,9 @@ class Model(EncoderModel):
         number = f" in {self.number}" if self.number else ""
         attention = f"{model.heads} heads, " if hasattr(model, "heads") else ""  # not every encoder has them
         heads = ", ".join(self.network.heads) or "no heads"
+        words = "" if self.bundle.word_layers == LAST else f" (words: {layers_label(self.bundle.word_layers)})"
         return (
-            f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {attention}"
+            f"<Model {self.bundle.path}: {model.layers} layers{words}, {model.hidden} hidden, {attention}"
             f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}{number}>"
         )
 

@@ -9,6 +9,7 @@ Layers, pooling and standardisation come from the index or the file; the model m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -21,8 +22,9 @@ from larvatus.data.text.readers import Skipped
 from larvatus.inference.search.concordance import Concordance, DocumentFilter, WordFilter, instances_in_text, nearest
 from larvatus.inference.search.index import NAME, InstanceIndex
 from larvatus.inference.search.vector_file import VectorFile
-from larvatus.inference.vectors.layers import Layers
+from larvatus.inference.vectors.layers import Layers, layers_name
 from larvatus.inference.vectors.options import EmbedOptions, Pool
+from larvatus.inference.vectors.own_pooling import word_layers
 from larvatus.inference.vectors.passages import PassageOptions, passages
 from larvatus.inference.vectors.similarity import WordInstance, instance_vectors
 from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
@@ -89,14 +91,17 @@ def search(
             raise DataError(f"no text in {', '.join(source[:3])}; name files with text")
         where = source.path if not isinstance(source, list) else ", ".join(source[:3])
         raise DataError(f"{word!r} does not occur in {where}; check the spelling, or name more text")
-    return neighbours
+    return replace(neighbours, layers=layers_name(embed.layers))
 
 
 def embed_options(source: SearchSource, options: SearchOptions, model: LoadedModel) -> EmbedOptions:
     """Options of the query's vector, so that it is comparable with the searched ones."""
     if isinstance(source, list):
         return EmbedOptions(
-            unit="span", layers=options.layers or "last", pool=options.pool or "mean", standardise=options.standardise
+            unit="span",
+            layers=word_layers(model, options.layers),
+            pool=options.pool or "mean",
+            standardise=options.standardise,
         )
     if isinstance(source, InstanceIndex):
         model_of_source, layers, pool = source.described.model, source.described.layers, source.described.pool

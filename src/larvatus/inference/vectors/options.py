@@ -25,8 +25,9 @@ class VectorOptions(Settings):
 
     unit: Unit = "sentence"
     """What gets a vector; span: words between stars, as in the *bank* of a river."""
-    layers: Layers = "last"
-    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all."""
+    layers: Layers | None = None
+    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all. Default: the
+    model's own for words, mostly the last; the last for texts."""
     pool: Pool | None = None
     """Words, spans: mean, sum, max, first, last. Texts: mean, max, cls. Default: mean, or as the model was trained."""
     normalise: bool | None = None
@@ -50,6 +51,7 @@ class VectorOptions(Settings):
 class EmbedOptions(VectorOptions):
     """`sentence` and `document` are the whole text, from [CLS] to [SEP]."""
 
+    layers: Layers = "last"
     pool: Pool = "mean"
     """How the tokens of a unit are pooled."""
     normalise: bool = False

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from larvatus.core.errors import UsageError
-from larvatus.inference.vectors.layers import PARTS
+from larvatus.inference.vectors.layers import PARTS, Layers
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.models.bundle.sentence_modules import unsupported_modules
 from larvatus.models.heads.embedding import Embedding
@@ -23,18 +23,27 @@ from larvatus.models.nn.encoder import Encoder
 
 
 def embed_options(
-    model: LoadedModel, *, pool: Any = None, normalise: bool | None = None, **settings: Any
+    model: LoadedModel,
+    *,
+    layers: Layers | None = None,
+    pool: Any = None,
+    normalise: bool | None = None,
+    **settings: Any,
 ) -> EmbedOptions:
-    """Options of vectors; `pool` and `normalise` None are the model's own for whole texts, else mean and no.
+    """Options of vectors. `layers` None are the model's own for words, and the last one for texts; `pool` and
+    `normalise` None are the model's own for whole texts, else mean and no.
 
     Args:
         model: The model that embeds.
+        layers: Which layers, as in `EmbedOptions`.
         pool: Pooling, by name.
         normalise: Scale vectors to length 1.
         **settings: Other settings of `EmbedOptions`.
     """
-    plain = settings.get("standardise") is None and settings.get("layers", "last") == "last"
-    if pool is not None or not plain or settings.get("unit", "sentence") in PARTS:
+    of_words = settings.get("unit", "sentence") in PARTS
+    settings["layers"] = layers = word_layers(model, layers) if of_words else "last" if layers is None else layers
+    plain = settings.get("standardise") is None and layers == "last"
+    if pool is not None or not plain or of_words:
         return EmbedOptions(pool=pool or "mean", normalise=bool(normalise), **settings)
     head = model.sentence_head
     if model.token_head is not None:
@@ -52,6 +61,11 @@ def embed_options(
         projected=bool(trained.projections) or model.bundle.adapter is not None,
         **settings,
     )
+
+
+def word_layers(model: LoadedModel, layers: Layers | None) -> Layers:
+    """The requested layers of word vectors, or the model's own."""
+    return model.bundle.word_layers if layers is None else layers
 
 
 def vector_encoder(model: LoadedModel, options: EmbedOptions) -> Encoder:

@@ -16,7 +16,7 @@ import numpy as np
 from larvatus.core import notebook
 from larvatus.core.arrays import Floats, Ints
 from larvatus.core.tabular import Tabular
-from larvatus.inference.vectors.layers import PARTS, Unit
+from larvatus.inference.vectors.layers import PARTS, Unit, layers_label
 
 _SHOWN = 12
 
@@ -35,6 +35,8 @@ class Vectors(Tabular):
     """Tokens of the text, all of which were read …"""
     windows: int
     """… in this many windows."""
+    layers: str = "last"
+    """Layers that the vectors are of."""
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -72,6 +74,7 @@ class Vectors(Tabular):
         return {
             "text": self.text,
             "unit": self.unit,
+            "layers": self.layers,
             "tokens": self.tokens,
             "windows": self.windows,
             "units": [
@@ -89,6 +92,7 @@ class Vectors(Tabular):
     def __str__(self) -> str:
         shape = " × ".join(map(str, self.vectors.shape))
         read = f"{self.tokens:,} tokens read" + (f" in {self.windows:,} windows" if self.windows > 1 else "")
+        read += "" if self.layers == "last" else f" · {layers_label(self.layers)}"
         lines = [f"{len(self):,} {self.unit}{'s' if len(self) != 1 else ''} · {shape} · {read}"]
         top = self.vectors if self.vectors.ndim == 2 else self.vectors[-1]
         for text, vector in zip(self.units[:_SHOWN], top, strict=False):

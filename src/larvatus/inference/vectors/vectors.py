@@ -20,7 +20,7 @@ from larvatus.core.arrays import Floats, Ints
 from larvatus.core.batch import NO_WORD, TokenBatch, edges, ranges, runs
 from larvatus.core.errors import UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.vectors.layers import LayerWeights
+from larvatus.inference.vectors.layers import LayerWeights, layers_name
 from larvatus.inference.vectors.options import EmbedOptions
 from larvatus.inference.vectors.plan import EncodedUnits, PoolingPlan, Spans, Text, check_texts, encode_units, make_plan
 from larvatus.inference.vectors.results import Vectors
@@ -180,4 +180,5 @@ def _results(
             vectors=vectors[..., first:last, :],
             tokens=len(text.ids),
             windows=count,
+            layers=layers_name(options.layers),
         )

@@ -108,6 +108,8 @@ class Bundle:
     """How a sentence encoder pools a text into one vector (`sentence_pooling.py`); empty for other models."""
     adapter: SentenceAdapter | None = None
     """What makes a sentence encoder of the encoder, if the directory has it."""
+    word_layers: str = manifests.LAST
+    """Layers that vectors of words are of where none are requested (`inference/vectors/word_layers.py` sets them)."""
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -198,7 +200,8 @@ def write_bundle(
             files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.padding_id))
             files.write_text(place / CARD, model.card)
             names = {path.name for path in place.iterdir() if not path.is_dir()}
-            beside: dict[str, Any] = {} if folder else {"parts": [*parts, *inner], "claims": bundle.claims}
+            beside: dict[str, Any] = {"parts": [*parts, *inner], "claims": bundle.claims}
+            beside = {} if folder else {**beside, "word_layers": bundle.word_layers}
             manifests.write_manifest(place, names, recipe=bundle.recipe, lineage=bundle.lineage, **beside)
 
 
@@ -370,6 +373,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         head_defaults={name: layout.tasks.default_settings(name, config) for name in HEAD_TYPES},
         pooling=read_pooling(directory),
         adapter=adapter,
+        word_layers=manifest.word_layers if manifest else manifests.LAST,
     )
 
 

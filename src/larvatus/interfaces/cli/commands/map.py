@@ -38,8 +38,8 @@ class MapSettings(Settings):
     """The points as a table, too."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
-    layers: str = "last"
-    """last, last4 (mean), a number (0: embeddings), or weights."""
+    layers: str | None = None
+    """last, last4 (mean), a number (0: embeddings), or weights; default: the model's own, mostly the last."""
     pool: Pool = "mean"
     """Pooling of a word's subwords: mean, sum, max, first, last."""
     standardise: Annotated[str | None, Flag(metavar="NAME")] = None

@@ -4,6 +4,7 @@ larvatus similar "the *bank* of the river" "the *bank* raised its rates" --model
 larvatus similar "the *bank* of the river" --in texts/ --top 10 --model runs/mine
 larvatus similar index texts/ --word bank --out bank.index --model runs/mine
 larvatus similar evaluate scws scws.tsv.xz --model runs/mine
+larvatus similar layers 7 --model runs/mine
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from larvatus.data.bulk.row_files import check_row_file, row_file
 from larvatus.evaluation.compare.word_similarity import SimilarityOptions, evaluate_scws, evaluate_wic
 from larvatus.inference.model import Model, load
 from larvatus.inference.search.search import SearchOptions, open_source, search
+from larvatus.inference.vectors.layers import layers_label
 from larvatus.inference.vectors.options import Pool
 from larvatus.inference.vectors.similarity import WordInstance, similarities, word_instance
+from larvatus.inference.vectors.word_layers import set_word_layers
 from larvatus.interfaces.api.vectors import ALL, IndexRequest, VectorSettings, run_index_build
 from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import TOP, Panel, from_structs
@@ -132,7 +135,8 @@ def _show_nearest(
     if as_json:
         print_json(nearest.to_dict())
     else:
-        print(f"{marked}: nearest of {nearest.searched:,} instances")
+        of = "" if nearest.layers == "last" else f", {layers_label(nearest.layers)}"
+        print(f"{marked}: nearest of {nearest.searched:,} instances{of}")
         print(nearest)
 
 
@@ -160,6 +164,20 @@ def index(
     else:
         print(f"{printable(str(out))}: {built.instances:,} instances of {built.words:,} words")
         hint(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
+
+
+@app.command("layers")
+def layers(
+    layers: Annotated[str, typer.Argument(metavar="LAYERS", help="last, last4 (mean), a layer's number, or weights.")],
+    model: Annotated[Path, typer.Option(metavar="DIR", help="Model directory that is changed.")],
+    as_json: Json = False,
+) -> None:
+    """Set which layers a model's word vectors are of where no --layers is given. `evaluate` measures every layer."""
+    name = set_word_layers(model, layers)
+    if as_json:
+        print_json({"path": str(model), "word_layers": name})
+    else:
+        print(f"{printable(str(model))}: word vectors of {layers_label(name)}")
 
 
 class JudgementSettings(Settings):
