@@ -36,7 +36,7 @@ def set_word_layers(directory: str | Path, layers: Layers) -> str:
         raise UsageError(f"{path} is a static model: it has no layers, and no vectors of words in context")
     if LayerWeights.read(name, layers=load_bundle(path).network.encoder.depth).stacked:
         raise UsageError("a word has one vector, and layers = all gives several; name one layer or a mix")
-    own = [] if name == LAST else [make_claim(WORD_LAYERS, name, command="model")]
-    others = [claim for claim in claims if claim.metric != WORD_LAYERS]
-    write_card(path, [*others, *own], word_layers=name)
+    stated = [] if name == LAST else [make_claim(WORD_LAYERS, name, command="model")]
+    kept = [claim for claim in claims if claim.metric != WORD_LAYERS]
+    write_card(path, [*kept, *stated], word_layers=name)
     return name

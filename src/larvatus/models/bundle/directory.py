@@ -109,7 +109,7 @@ class Bundle:
     adapter: SentenceAdapter | None = None
     """What makes a sentence encoder of the encoder, if the directory has it."""
     word_layers: str = manifests.LAST
-    """Layers that vectors of words are of where none are requested (`inference/vectors/word_layers.py` sets them)."""
+    """Layers of word vectors where none are requested."""
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -186,8 +186,9 @@ def write_bundle(
         models = {GENERATOR: written, **models}  # the outer manifest is last
     tensors = {folder: model.tensors(dtype) for folder, model in models.items()}
     parts = [folder for folder in models if folder]
-    size = sum(map(stored_bytes, tensors.values()))
-    size += len(models) * (200 * tokenizer.size + len(card))  # a vocabulary takes some 100 bytes a token
+    size = sum(map(stored_bytes, tensors.values())) + len(models) * (
+        200 * tokenizer.size + len(card)
+    )  # a vocabulary takes some 100 bytes a token
     with files.locked(directory, nested=True), _replaced(directory, size) as aside:
         for folder, model in models.items():
             place = aside / folder
@@ -294,10 +295,7 @@ def load_bundle(
     name: Path | str, *, allow_nan: bool = False, revision: str | None = None, online: bool = False
 ) -> Bundle:
     """Read a model directory, ours or Hugging Face's, or a hub model (`model_names.py`). Nothing is unpickled or
-    imported.
-
-    Nothing is downloaded unless `online` is set.
-    """
+    imported, and nothing is downloaded unless `online` is set."""
     directory = _existing(find_model(name, revision=revision, online=online))
     for _ in range(MAX_TRIES):
         state = _state(directory)
@@ -356,9 +354,8 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     network.load_state_dict(from_huggingface(layout, tensors, parameters) | beyond, assign=True)
     if manifest is not None and GENERATOR in manifest.parts:
         _attach_generator(network, directory, allow_nan=allow_nan)
-    adapter = None
-    if manifest is not None and manifests.ADAPTER in manifest.parts:
-        adapter = read_adapter(directory / manifests.ADAPTER, network.encoder, allow_nan=allow_nan)
+    adapted = manifest is not None and manifests.ADAPTER in manifest.parts
+    adapter = read_adapter(directory / manifests.ADAPTER, network.encoder, allow_nan=allow_nan) if adapted else None
     return Bundle(
         path=path,
         network=network.requires_grad_().eval(),
