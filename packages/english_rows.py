@@ -6,8 +6,8 @@
 
 A document is cut into rows of at most 128 tokens (some of 512), at the end of a sentence where one is near. A word is
 what stands between spaces: both tokenizers cut it in their own way, and its vector is the mean of the teacher's tokens
-in it, at two layers. Vectors are standardised per dimension and kept as int8; that of a text is the mean of all its
-tokens, as `sentence-transformers` computes it.
+in it, at one layer or more. Vectors are standardised per dimension and kept as int8; that of a text is the mean of all
+its tokens, as `sentence-transformers` computes it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from torch import Tensor
 
 Ints = npt.NDArray[np.int64]
 LENGTH, LONG = 128, 512
-LAYERS = (8, 12)
-"""Of the teacher."""
+LAYERS = (8,)
+"""Of the teacher: L in shapes."""
 STEP = 4 / 127
 """Standard deviations in a unit of int8."""
 WORD = re.compile(r"\S+")
@@ -218,11 +218,11 @@ def read_rows(documents: Iterable[Document], *, student: str, teacher: str, work
 class Targets:
     """What the student should say of rows: −1 in `first` means that the teacher has not read a row."""
 
-    words: Tensor  # [W, 2, D] int8
+    words: Tensor  # [W, L, D] int8
     first: Tensor  # [R] where the words of a row begin
     texts: Tensor  # [R, S] unit vectors, float16; zeros of rows that were not read
-    mean: Tensor  # [2, D]
-    deviation: Tensor  # [2, D]
+    mean: Tensor  # [L, D]
+    deviation: Tensor  # [L, D]
     axes: Tensor  # [D, S] the principal axes of texts
 
 
@@ -238,7 +238,7 @@ def teach(rows: Rows, teacher: str, *, words: int, size: int, device: str, seed:
     width, total = int(model.config.hidden_size), int(rows.word_counts[order].sum())
     first = np.full(len(rows.lengths), -1, np.int64)
     first[order] = np.cumsum(rows.word_counts[order]) - rows.word_counts[order]
-    kept = torch.zeros(total, 2, width, dtype=torch.int8, device=device)
+    kept = torch.zeros(total, len(LAYERS), width, dtype=torch.int8, device=device)
     texts = torch.zeros(len(rows.lengths), width, dtype=torch.float16, device=device)
     starts = np.cumsum(rows.teacher_lengths) - rows.teacher_lengths
     ids = torch.from_numpy(rows.teacher_ids.astype(np.int32)).to(device)
@@ -253,9 +253,9 @@ def teach(rows: Rows, teacher: str, *, words: int, size: int, device: str, seed:
         longest = int(rows.teacher_lengths[order[min(low + 512, len(order) - 1)]])
         high = min(len(order), low + max(8, 98_304 // (longest + 8)))
         part = order[low:high]
-        state_W2D, vector_BD, counts = _read(model, ids, places, part, rows, starts)
+        state_WLD, vector_BD, counts = _read(model, ids, places, part, rows, starts)
         begin = int(first[part[0]])
-        scaled = ((state_W2D - mean) / deviation / STEP).round_().clamp_(-127, 127)
+        scaled = ((state_WLD - mean) / deviation / STEP).round_().clamp_(-127, 127)
         kept[begin : begin + counts] = scaled.to(torch.int8)
         texts[torch.from_numpy(part).to(device)] = vector_BD.half()
         low = high
@@ -269,7 +269,7 @@ def teach(rows: Rows, teacher: str, *, words: int, size: int, device: str, seed:
 
 @torch.inference_mode()
 def _read(model: Any, ids: Tensor, places: Tensor, part: Ints, rows: Rows, starts: Ints) -> tuple[Tensor, Tensor, int]:
-    """[W, 2, D] the words of some rows and [B, D] their texts."""
+    """[W, L, D] the words of some rows and [B, D] their texts."""
     device = ids.device
     length_B = torch.from_numpy(rows.teacher_lengths[part]).to(device)
     longest = -(-int(rows.teacher_lengths[part].max()) // 8) * 8
@@ -278,14 +278,14 @@ def _read(model: Any, ids: Tensor, places: Tensor, part: Ints, rows: Rows, start
     at_BL = (torch.from_numpy(starts[part]).to(device)[:, None] + column_L).clamp(max=len(ids) - 1)
     input_BL = torch.where(real_BL, ids[at_BL].long(), torch.ones((), dtype=torch.long, device=device))
     states = model(input_ids=input_BL, attention_mask=real_BL.long(), output_hidden_states=True).hidden_states
-    states_BL2D = torch.stack([states[layer] for layer in LAYERS], 2)
+    states_BTLD = torch.stack([states[layer] for layer in LAYERS], 2)
     counts = rows.word_counts[part]
     total = int(counts.sum())
     first_B1 = torch.from_numpy(np.cumsum(counts) - counts).to(device)[:, None]
     word_BL = places[at_BL].long()
     slot_BL = torch.where(real_BL & (word_BL >= 0), first_B1 + word_BL, total)
-    sums = torch.zeros(total + 1, 2, states_BL2D.shape[-1], device=device)
-    sums.index_add_(0, slot_BL.flatten(), states_BL2D.flatten(0, 1).float())
+    sums = torch.zeros(total + 1, *states_BTLD.shape[2:], device=device)
+    sums.index_add_(0, slot_BL.flatten(), states_BTLD.flatten(0, 1).float())
     number = torch.bincount(slot_BL.flatten(), minlength=total + 1).clamp(min=1)
     weights_BL1 = real_BL[..., None].float()
     vector_BD = (states[-1].float() * weights_BL1).sum(1) / weights_BL1.sum(1)

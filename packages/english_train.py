@@ -1,22 +1,22 @@
 """The second edition of the English model: masked words, and a teacher's words and texts, learnt together.
 
     python packages/english_train.py --text text --data DATA --valid DATA/text/en_wiki.valid.txt.xz --tokenizer tok
-        --teacher all-mpnet-base-v2 --minutes 15 --out runs/second
+        --teacher all-mpnet-base-v2 --begin packages/english_checkpoint --minutes 13 --out runs/fourth
 
-    L = L_mlm + a · mean (1 - cos(P_l z_l, t_l))
-              + b · (4 · mean (1 - s · t) + KL(softmax(t t' / τ) ‖ softmax(s s' / τ)))
-              + c · mean (p - t · t')²
+    L = L_mlm + a · mean (1 - cos(P z_7, t_8)) + c · mean (p - t · t')²                       of a batch with masks
+              + b · (4 · mean (1 - s · t) + KL(softmax(t t' / τ) ‖ softmax(s s' / τ)))        of a batch of whole texts
 
-z_l are the student's tokens at layers 7 and 9, t_l the teacher's words at layers 8 and 12 (`english_rows.py`); s are
-unit vectors of texts, a linear layer of the mean of their tokens, and t the teacher's, reduced by PCA; p is the
-similarity of two texts that are read as a pair, from their first token. A third of the sequences are shown whole, the
-others have masked tokens; L_mlm is that of `larvatus pretrain`. Then the sentence adapter is fitted to the rounded
-weights (`english_sentences.py`). For a GPU of 120 GB; on a CPU only a few steps are practical.
+z_7 are the student's tokens at layer 7, t_8 the teacher's words at layer 8 (`english_rows.py`), so that the layers
+above are left to the masked-lm head; p is the similarity of two texts that are read as a pair, from their first token.
+s are unit vectors of texts that the encoder reads with the sentence adapter, which is learnt with it, and t the
+teacher's, reduced by PCA. L_mlm is that of `larvatus pretrain`. Then the weights are rounded, and the adapter alone is
+trained on (`english_sentences.py`). For a GPU of 120 GB; on a CPU only a few steps are practical.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import lzma
 import math
@@ -27,12 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from english_rows import HELD_OUT, STEP, TEXT, Document, Ints, Rows, Targets, read_documents, read_rows, teach
+from english_sentences import COSINE_WEIGHT, SIZE, Texts, cluster, loss
 from english_sentences import Student as Adapted
-from english_sentences import Texts
 from english_sentences import train as fit
 from torch import Tensor, nn
 
@@ -43,20 +42,16 @@ from larvatus.models.bundle.directory import load_bundle, save_bundle
 from larvatus.models.bundle.model_names import packaged_model
 from larvatus.models.bundle.weights import write_tensors
 from larvatus.models.network import Network
+from larvatus.models.nn.encoder import Encoder
 from larvatus.models.recipes import OptimizerConfig
 from larvatus.training.engine.optimizer import build_optimizer, set_rate
 
 LAYERS = (7, 9)
-"""Of the student, in the order of the teacher's."""
-SIZE = 512
-"""Of a text's vector."""
+"""Of the student: those of the teacher's layers, in their order, and the last."""
 LIMIT, PAIR = 512, 64
 """Longest sequence, and longest text of a pair, in tokens."""
-CLEAN, PAIRED, OTHERS = 0.35, 0.25, 0.5
-"""Share of the sequences that are shown whole, of the short texts that are read with their neighbour, and of the rows
-that the teacher has not read in an epoch."""
-Flags = npt.NDArray[np.bool_]
-TEMPERATURE, COSINE_WEIGHT = 0.05, 4.0
+PAIRED, CLUSTERS = 0.25, 320
+"""Share of the short texts that are read with their neighbour, and clusters of near texts."""
 MASK, SPECIAL = 12_287, 4
 """The token that hides, and how many special tokens come first in the vocabulary."""
 
@@ -70,8 +65,6 @@ class Batch:
     row_N: Tensor
     """The row of each token; the number of rows for filling."""
     word_N: Tensor
-    clean_S: Tensor
-    edited_S: Tensor
     row_S: Tensor
     """The first row of each sequence."""
     second_S: Tensor
@@ -82,19 +75,17 @@ class Batch:
 class Reader:
     """Batches of rows on a device."""
 
-    def __init__(self, rows: Rows, known: Flags, *, tokens: int, device: str, seed: int) -> None:
-        """`known` are the rows that the teacher has read."""
-        self.rows, self.known, self.tokens, self.sequences, self.device = (rows, known, tokens, tokens // 20, device)
+    def __init__(self, rows: Rows, *, tokens: int, device: str, seed: int) -> None:
+        self.rows, self.tokens, self.sequences, self.device = (rows, tokens, tokens // 20, device)
         self.ids = torch.from_numpy(rows.ids.astype(np.int32)).to(device)
         self.words = torch.from_numpy(rows.words).to(device)
         self.starts = np.cumsum(rows.lengths) - rows.lengths
         self.random = np.random.default_rng(seed)
 
     def _order(self) -> Ints:
-        """The rows of an epoch: those of the teacher, and half of the others. Up to four of a group stay together."""
+        """The rows of an epoch: all that somebody wrote so. Up to four of a group stay together."""
         random, groups = self.random, self.rows.groups
-        used = self.known | ((self.rows.kinds == TEXT) & (random.random(len(groups)) < OTHERS))
-        order = np.flatnonzero(used)
+        order = np.flatnonzero(self.rows.kinds == TEXT)
         order = order[np.argsort(groups[order], kind="stable")]
         new = np.concatenate([[True], groups[order][1:] != groups[order][:-1]])
         places = np.arange(len(order))
@@ -139,8 +130,6 @@ class Reader:
             "rows": np.concatenate([rows, np.full(left, len(self.rows.lengths))]),
             "joins": np.concatenate([joins, np.zeros(left, bool)]),
             "sequences": all_lengths,
-            "clean": np.concatenate([self.known[rows[firsts]] & (random.random(count) < CLEAN), np.zeros(left, bool)]),
-            "edited": np.concatenate([self.rows.kinds[rows[firsts]] != TEXT, np.ones(left, bool)]),
             "first": np.concatenate([rows[firsts], np.zeros(left, np.int64)]),
             "second": np.concatenate([seconds, np.full(left, -1)]),
         }
@@ -168,24 +157,28 @@ class Reader:
         tokens = TokenBatch(
             ids=ids_N, lengths=on["sequences"], positions=position_N, segments=zeros_N, words=zeros_N + NO_WORD
         )
-        edited_S = on["edited"]
-        return Batch(
-            tokens, sequence_N, row_N, word_N, on["clean"] | edited_S, edited_S, on["first"], on["second"], count
-        )
+        return Batch(tokens, sequence_N, row_N, word_N, on["first"], on["second"], count)
+
+
+def shared_copy(encoder: Encoder) -> Encoder:
+    """The encoder again, with the very same parameters."""
+    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*encoder.parameters(), *encoder.buffers())}
+    return copy.deepcopy(encoder, shared)
 
 
 class Student(nn.Module):
-    """The English encoder, its masked-lm head, and what is only there while it learns."""
+    """The English encoder, its masked-lm head, its sentence adapter, and what is only there while it learns."""
 
-    def __init__(self, network: Network, width: int, *, compiled: bool) -> None:
+    def __init__(self, network: Network, width: int, device: str) -> None:
         super().__init__()
-        self.network = network
-        hidden = network.encoder.width
+        self.network = network.to(device)
+        hidden, compiled = network.encoder.width, device == "cuda"
         torch.manual_seed(1)
-        self.words = nn.ModuleList(nn.Linear(hidden, width) for _ in LAYERS)
-        self.dense = nn.Linear(hidden, SIZE, bias=False)
-        self.pair = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1))
-        nn.init.orthogonal_(self.dense.weight)
+        self.words = nn.ModuleList(nn.Linear(hidden, width) for _ in LAYERS[:-1]).to(device)
+        self.pair = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1)).to(device)
+        dense = nn.init.orthogonal_(torch.empty(SIZE, hidden))
+        self.adapted = Adapted(shared_copy(network.encoder), dense, device, compiled=compiled)
+        network.requires_grad_(True)  # adding LoRA freezes what it is added to
         self._encode: Any = torch.compile(network.encoder, dynamic=False) if compiled else network.encoder
         self._masked: Any = torch.compile(self._masked_loss, dynamic=False) if compiled else self._masked_loss
         self._words: Any = torch.compile(word_loss, dynamic=False) if compiled else word_loss
@@ -198,12 +191,6 @@ class Student(nn.Module):
         logits_MV = head.logits(z_MD, self.network.encoder.word_vectors)
         right = (logits_MV.argmax(-1) == labels_M).sum()
         return F.cross_entropy(logits_MV.float(), labels_M, ignore_index=-100), right
-
-    def texts(self, z_ND: Tensor, batch: Batch) -> Tensor:
-        """[S, SIZE] unit vectors of sequences."""
-        sums_SD = torch.zeros(len(batch.tokens.lengths), z_ND.shape[1], device=z_ND.device)
-        means_SD = sums_SD.index_add(0, batch.sequence_N, z_ND.float()) / batch.tokens.lengths.clamp(min=1)[:, None]
-        return F.normalize(self.dense(means_SD), dim=-1)
 
 
 def word_loss(z_ND: Tensor, weight: Tensor, bias: Tensor, target_NT: Tensor, known_N: Tensor) -> Tensor:
@@ -221,9 +208,9 @@ class Masked:
 
 
 def mask(batch: Batch, rate: float, most: int, corpus: Tensor) -> Masked:
-    """80/10/10 in the sequences that are not shown whole."""
+    """80/10/10."""
     ids_N, device = batch.tokens.ids, batch.tokens.ids.device
-    chosen_N = (torch.rand(len(ids_N), device=device) < rate) & (batch.word_N >= 0) & ~batch.clean_S[batch.sequence_N]
+    chosen_N = (torch.rand(len(ids_N), device=device) < rate) & (batch.word_N >= 0)
     places_M = torch.argsort(chosen_N.byte(), descending=True, stable=True)[:most]
     labels_M = torch.where(chosen_N[places_M], ids_N[places_M], -100)
     kept_N = torch.zeros_like(chosen_N)
@@ -236,7 +223,7 @@ def mask(batch: Batch, rate: float, most: int, corpus: Tensor) -> Masked:
 
 
 class Losses:
-    """The terms of L on a batch."""
+    """The terms of L of a batch with masks."""
 
     def __init__(
         self, student: Student, targets: Targets, weights: dict[str, float], corpus: Tensor, most: int
@@ -260,8 +247,6 @@ class Losses:
             terms = {"mlm": mlm}
             if weights.get("word"):
                 terms["word"] = self._word_term(states, batch)
-        if weights.get("sentence"):
-            terms["sentence"] = self._text_term(student.texts(z_ND, batch), batch)
         if weights.get("pair"):
             terms["pair"] = self._pair_term(z_ND, batch)
         total = sum((weights.get(name, 1.0) * term for name, term in terms.items() if weights.get(name, 1.0)), mlm * 0)
@@ -271,34 +256,39 @@ class Losses:
         rows = len(self.targets.first)
         first_N = torch.where(batch.row_N < rows, self.targets.first[batch.row_N.clamp(max=rows - 1)], -1)
         known_N = (first_N >= 0) & (batch.word_N >= 0)
-        target_N2T = self.targets.words[torch.where(known_N, first_N + batch.word_N, 0)]
+        target_NLT = self.targets.words[torch.where(known_N, first_N + batch.word_N, 0)]
         losses = [
-            self.student._words(z_ND, part.weight, part.bias, target_N2T[:, place], known_N)
-            for place, (z_ND, part) in enumerate(zip(states, self.student.words, strict=True))
+            self.student._words(z_ND, part.weight, part.bias, target_NLT[:, place], known_N)
+            for place, (z_ND, part) in enumerate(zip(states[:-1], self.student.words, strict=True))
         ]
         return torch.stack(losses).mean()
 
-    def _text_term(self, s_SD: Tensor, batch: Batch) -> Tensor:
-        """Of the single texts that are shown whole."""
-        n = batch.count
-        known_S = batch.clean_S[:n] & (batch.second_S[:n] < 0) & (self.targets.first[batch.row_S[:n]] >= 0)
-        s_BD, t_BD = s_SD[:n], self.targets.texts[batch.row_S[:n]].float()
-        cosine = ((1 - (s_BD * t_BD).sum(1)) * known_S).sum()
-        hidden = torch.eye(n, dtype=torch.bool, device=s_BD.device) | ~known_S[None]
-        wanted, given = (F.log_softmax((v @ v.T / TEMPERATURE).masked_fill(hidden, -1e4), 1) for v in (t_BD, s_BD))
-        divergence = (F.kl_div(given, wanted, log_target=True, reduction="none").sum(1) * known_S).sum()
-        return (COSINE_WEIGHT * cosine + divergence) / known_S.sum().clamp(min=1)
-
     def _pair_term(self, z_ND: Tensor, batch: Batch) -> Tensor:
-        """Of pairs that are shown whole: the first token tells how similar the teacher's vectors are."""
+        """The first token of a pair tells how similar the teacher's vectors of both texts are."""
         n = batch.count
         first_S = (batch.tokens.lengths.cumsum(0) - batch.tokens.lengths)[:n]
         given_S = self.student.pair(z_ND.index_select(0, first_S).float())[:, 0]
         first, second = batch.row_S[:n], batch.second_S[:n].clamp(min=0)
-        known_S = (batch.second_S[:n] >= 0) & batch.clean_S[:n]
+        known_S = batch.second_S[:n] >= 0
         known_S &= (self.targets.first[first] >= 0) & (self.targets.first[second] >= 0)
         wanted_S = (self.targets.texts[first].float() * self.targets.texts[second].float()).sum(1)
         return ((given_S - wanted_S).square() * known_S).sum() / known_S.sum().clamp(min=1)
+
+
+class TextLoss:
+    """The term of L of whole texts: in turn texts of random groups, and of near ones."""
+
+    def __init__(self, adapted: Adapted, texts: Texts, vectors: Tensor, clusters: int) -> None:
+        self.adapted, self.texts = adapted, texts
+        self.vectors = vectors[torch.from_numpy(texts.known).to(vectors.device)]
+        self.kinds = [texts.rows(None, 1), texts.rows(cluster(self.vectors, texts.groups, clusters), 2)]
+
+    def __call__(self, step: int) -> Tensor:
+        rows = next(self.kinds[step % 2])
+        batch, sequence_N = self.texts.batch(rows)
+        t_BD = self.vectors[torch.from_numpy(rows).to(self.vectors.device)].float()
+        cosine, divergence = loss(self.adapted(batch, sequence_N, len(rows)), t_BD)
+        return COSINE_WEIGHT * cosine + divergence
 
 
 @dataclass(frozen=True)
@@ -307,7 +297,7 @@ class Plan:
     muon: float = 0.012
     rate: float = 1.5e-3
     warmup: int = 200
-    masked: tuple[float, float] = (0.3, 0.15)
+    masked: tuple[float, float] = (0.25, 0.15)
 
     def share(self, step: int) -> float:
         """Share of the peak rate."""
@@ -315,7 +305,9 @@ class Plan:
         return min(1.0, (step + 1) / self.warmup) * left
 
 
-def train(losses: Losses, reader: Iterator[Batch], plan: Plan, minutes: float | None, log: Path) -> None:
+def train(
+    losses: Losses, of_texts: TextLoss, reader: Iterator[Batch], plan: Plan, minutes: float | None, log: Path
+) -> None:
     """The steps of a plan; `minutes` from the hundredth step on decide how many there are."""
     student = losses.student.train()
     config = OptimizerConfig(
@@ -345,6 +337,8 @@ def train(losses: Losses, reader: Iterator[Batch], plan: Plan, minutes: float | 
         rate = plan.masked[1] + (high - plan.masked[1]) * (1 - step / plan.steps)
         total, terms = losses(next(reader), rate)
         total.backward()
+        terms["sentence"] = of_texts(step)
+        (losses.weights["sentence"] * terms["sentence"]).backward()
         nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -417,14 +411,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=9_000)
     parser.add_argument("--minutes", type=float, help="plan the steps by the speed of the first hundred")
-    parser.add_argument("--tokens", type=int, default=98_304, help="in a batch")
+    parser.add_argument("--tokens", type=int, default=81_920, help="in a batch with masks")
+    parser.add_argument("--text-tokens", type=int, default=24_576, help="in a batch of whole texts")
     parser.add_argument(
-        "--words", type=int, default=45_000_000, help="that the teacher reads; each takes 1.5 KiB of the GPU"
+        "--words", type=int, default=64_000_000, help="that the teacher reads; each takes 768 bytes of the GPU"
     )
-    parser.add_argument("--weights", default="word=2,sentence=0.5,pair=5")
+    parser.add_argument("--weights", default="word=1,sentence=0.4,pair=5")
     parser.add_argument("--muon", type=float, default=Plan.muon)
     parser.add_argument("--rate", type=float, default=Plan.rate)
-    parser.add_argument("--adapter-minutes", type=float, default=3.5)
+    parser.add_argument("--adapter-minutes", type=float, default=1.5)
     parser.add_argument("--adapter-tokens", type=int, default=163_840, help="in a batch of the adapter")
     parser.add_argument("--workers", type=int, default=16)
     args = parser.parse_args()
@@ -447,36 +442,35 @@ def run(args: argparse.Namespace, device: str) -> None:
     bundle = load_bundle(args.begin or packaged_model())
     tokenizer = Tokenizer.load(args.tokenizer)
     revocabulary(bundle.network, bundle.tokenizer.library, tokenizer.library)
-    student = Student(bundle.network, targets.words.shape[-1], compiled=device == "cuda").to(device)
+    student = Student(bundle.network, targets.words.shape[-1], device)
     torch.manual_seed(7)
     read = (targets.first >= 0).cpu().numpy()
-    reader = Reader(rows, read, tokens=args.tokens, device=device, seed=1)
-    checks = Reader(valid, np.ones(len(valid.lengths), bool), tokens=args.tokens, device=device, seed=2)
-    losses = Losses(student, targets, weights, reader.ids, int(0.32 * args.tokens))
-    train(losses, iter(reader), Plan(args.steps, args.muon, args.rate), args.minutes, args.out / "log.jsonl")
+    reader = Reader(rows, tokens=args.tokens, device=device, seed=1)
+    checks = Reader(valid, tokens=args.tokens, device=device, seed=2)
+    losses = Losses(student, targets, weights, reader.ids, int(0.27 * args.tokens))
+    texts = Texts.of(rows, np.flatnonzero(read), device, tokens=args.text_tokens)
+    of_texts = TextLoss(student.adapted, texts, targets.texts, CLUSTERS)
+    train(losses, of_texts, iter(reader), Plan(args.steps, args.muon, args.rate), args.minutes, args.out / "log.jsonl")
     scores = held_out(student, checks, 3 if len(valid.ids) > 4 * args.tokens else 1)
     step_line(f"held out: {json.dumps(scores)}", begin)
+    adapter = student.adapted.tensors()
+    write_tensors(args.out / "adapter.safetensors", adapter)
     network = bundle.network.cpu()
-    lineage = {**bundle.lineage, "second_edition": {"steps": args.steps, "tokens": args.tokens, "weights": weights}}
+    lineage = {**bundle.lineage, "fourth_run": {"tokens": args.tokens, "weights": weights, "minutes": args.minutes}}
     save_bundle(
         args.out / "model", network=network, objective_configs=bundle.objectives, tokenizer=tokenizer,
         recipe=bundle.recipe, lineage=lineage, card="",
     )  # fmt: skip
     convert_bundle(args.out / "model", args.out / "int8", dtype="int8", overwrite=True)
-    dense = student.dense.weight.detach().float()
-    heads = {
-        "dense.weight": dense,
-        **{f"words.{n}.{k}": v for n, m in enumerate(student.words) for k, v in m.state_dict().items()},
-    }
-    write_tensors(
-        args.out / "heads.safetensors", {name: tensor.half().cpu().contiguous() for name, tensor in heads.items()}
-    )
     step_line(f"{args.out / 'int8'} is written", begin)
-    texts, vectors = (Texts.of(rows, np.flatnonzero(read), device, tokens=args.adapter_tokens), targets.texts)
-    del losses, student, targets, reader, checks
+    vectors = targets.texts
+    del losses, of_texts, student, targets, reader, checks
     torch.cuda.empty_cache()
-    adapted = Adapted(load_bundle(args.out / "int8").network.encoder, dense.cpu(), device, compiled=device == "cuda")
-    fit(adapted, texts, vectors, steps=100_000, rate=2e-3, clusters=320, until=60 * args.adapter_minutes)
+    texts = Texts.of(rows, np.flatnonzero(read), device, tokens=args.adapter_tokens)
+    rounded = load_bundle(args.out / "int8").network.encoder
+    adapted = Adapted(rounded, adapter["dense.weight"], device, compiled=device == "cuda")
+    adapted.encoder.load_state_dict({k: v for k, v in adapter.items() if ".lora." in k}, strict=False)
+    fit(adapted, texts, vectors, steps=100_000, rate=1e-3, clusters=CLUSTERS, until=60 * args.adapter_minutes)
     write_tensors(args.out / "adapter.safetensors", adapted.tensors())
     step_line(f"{args.out / 'adapter.safetensors'} is written", begin)
 

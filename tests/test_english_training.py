@@ -84,8 +84,7 @@ def test_only_whole_sentences_are_masked(teacher: Path) -> None:
 
 def test_a_batch_has_rows_pairs_and_a_fixed_size(teacher: Path) -> None:
     rows = rows_of(teacher, *(f"Number {n} is a short text. It has two sentences." for n in range(40)))
-    known = np.arange(len(rows.lengths)) % 3 > 0
-    reader = TRAIN.Reader(rows, known, tokens=600, device="cpu", seed=3)
+    reader = TRAIN.Reader(rows, tokens=600, device="cpu", seed=3)
     starts = np.cumsum(rows.lengths) - rows.lengths
     batch = next(iter(reader))
     assert len(batch.tokens.ids) == int(batch.tokens.lengths.sum()) == 600
@@ -100,20 +99,19 @@ def test_a_batch_has_rows_pairs_and_a_fixed_size(teacher: Path) -> None:
             wanted += [2, *rows.ids[starts[second] + 1 :][: rows.lengths[second] - 1].tolist()]
         assert ids == wanted
         assert batch.tokens.positions[batch.sequence_N == sequence].tolist() == list(range(len(ids)))
-        assert known[first] or not batch.clean_S[sequence] or rows.kinds[first] != ROWS.TEXT
+        assert rows.kinds[first] == ROWS.TEXT
     assert pairs
 
 
-def test_masks_are_80_10_10_and_leave_whole_sequences(teacher: Path) -> None:
+def test_masks_are_80_10_10(teacher: Path) -> None:
     rows = rows_of(teacher, "The keys to the cabinet were on the table by the door. " * 400, source=ROWS.HELD_OUT)
-    reader = TRAIN.Reader(rows, np.ones(len(rows.lengths), bool), tokens=4_096, device="cpu", seed=3)
+    reader = TRAIN.Reader(rows, tokens=4_096, device="cpu", seed=3)
     torch.manual_seed(5)
     hidden = changed = shown = total = 0
     for batch, _ in zip(iter(reader), range(20), strict=False):
         masked = TRAIN.mask(batch, 0.2, 1_400, reader.ids)
         places = masked.places_M[masked.labels_M >= 0]
         assert torch.equal(masked.labels_M[masked.labels_M >= 0], batch.tokens.ids[places])
-        assert not batch.clean_S[batch.sequence_N[places]].any()
         assert (batch.word_N[places] >= 0).all()  # no special tokens
         same = torch.ones(len(batch.tokens.ids), dtype=torch.bool)
         same[places] = False
