@@ -101,6 +101,10 @@ OWN = "\n## The card of the training run\n\n{own}\n"
 """What the run itself wrote, if it wrote a card."""
 
 
+RUNS = {"fourth_run": "english_fourth.jsonl", "second_edition": "english_third.jsonl"}
+"""What runs of `english_train.py` add to the lineage, the latest first, and the log of each."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """On held-out text."""
@@ -220,15 +224,17 @@ def place(rounded: Path, out: Path, card: str, log: Path | None, word_layers: st
 
 def lineage_of(lineage: dict[str, Any], log: Path) -> dict[str, Any]:
     """The lineage of a run of `english_train.py`: what is said of the run before it becomes its parent's."""
+    name = next(name for name in RUNS if name in lineage)
     last = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
-    own = lineage["second_edition"]
-    before = {name: value for name, value in lineage.items() if name not in ("second_edition", "converted")}
+    before = {key: value for key, value in lineage.items() if key not in (name, "converted")}
+    if earlier := next((HERE / path for key, path in RUNS.items() if key in before), None):
+        before = lineage_of(before, earlier)
     steps = last["step"] + 1
     return {
-        "converted": lineage["converted"],
-        "second_edition": {**own, "steps": steps},
+        **({"converted": lineage["converted"]} if "converted" in lineage else {}),
+        name: {**lineage[name], "steps": steps},
         "steps": steps,
-        "tokens": steps * own["tokens"],
+        "tokens": steps * lineage[name]["tokens"],
         "hardware": lineage["hardware"],
         "training seconds": last["seconds"],
         "parent": {"directory": "english", "lineage": before},
