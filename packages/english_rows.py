@@ -1,4 +1,4 @@
-"""Rows of text for the second edition of the English model, and what a teacher says of their words and texts.
+"""Rows of text for the English model, and what a teacher says of their words and texts.
 
     documents = read_documents(Path("text"), Path("data"))
     rows = read_rows(documents, student="tok/tokenizer.json", teacher="all-mpnet-base-v2/tokenizer.json", workers=16)

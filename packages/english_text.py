@@ -1,4 +1,4 @@
-"""The text of the English model's second edition: cleaned, without duplicates, and without what evaluation sets hold.
+"""The text of the English model: cleaned, without duplicates, and without what evaluation sets hold.
 
     python packages/english_text.py DATA --out text --report overlap.json --sample sample.txt
 

@@ -1,7 +1,7 @@
-"""The second edition of the English model: masked words, and a teacher's words and texts, learnt together.
+"""The English model: masked words, and a teacher's words and texts, learnt together.
 
-    python packages/english_train.py --text text --data DATA --valid DATA/text/en_wiki.valid.txt.xz --tokenizer tok
-        --teacher all-mpnet-base-v2 --begin packages/english_checkpoint --minutes 13 --out runs/fourth
+    python packages/english_train.py --text text --data DATA --valid DATA/text/en_wiki.valid.txt.xz --minutes 13
+        --tokenizer src/larvatus_english/model --teacher all-mpnet-base-v2 --out runs/english
 
     L = L_mlm + a · mean (1 - cos(P z_7, t_8)) + c · mean (p - t · t')²                       of a batch with masks
               + b · (4 · mean (1 - s · t) + KL(softmax(t t' / τ) ‖ softmax(s s' / τ)))        of a batch of whole texts

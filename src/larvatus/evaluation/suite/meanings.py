@@ -41,6 +41,7 @@ from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagged import ReadingCounts, read_semcor
 from larvatus.inference.senses.tagger import SenseTagger
 from larvatus.inference.senses.wordnet import WordNet, unpack_wordnet
+from larvatus.inference.vectors.layers import layers_label
 from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.metrics.accuracy import wilson
 from larvatus.metrics.ranking import spearman_interval
@@ -50,8 +51,9 @@ BY_SENTENCE = "by_sentence"
 """Key of the data for paired comparisons in the details of each set."""
 
 
-def _layers_said(layers: str) -> str:
-    return "last layer" if layers == "last" else f"layer {layers}" if layers.isdecimal() else f"layers {layers}"
+def _condition(layers: str) -> str:
+    """What a figure states of its layers: nothing of the last."""
+    return "" if layers == "last" else layers_label(layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,7 @@ class SensesPart(SuitePart):
         return (*self.sets.values(), *gold)
 
     def measure(self, work: PartRun) -> PartResult:
+        layers = work.settings.layers or "last"
         there = {name: path for name, file in self.sets.items() if (path := work.data.find(file)) is not None}
         if not there:
             first = next(iter(self.sets.values()))
@@ -80,7 +83,7 @@ class SensesPart(SuitePart):
         results = {name: evaluate_set(path, tagger) for name, path in there.items()}
         absent = [name for name in self.sets if name not in there]
         return PartResult(
-            figures=[self._figure(name, result, work.settings.layers) for name, result in results.items()],
+            figures=[self._figure(name, result, layers) for name, result in results.items()],
             details={name: {**result.to_dict(), BY_SENTENCE: result.by_sentence} for name, result in results.items()},
             notes=(
                 *(
@@ -101,12 +104,12 @@ class SensesPart(SuitePart):
 
     def _inventory(self, work: PartRun, wordnet: WordNet) -> SenseInventory:
         """Sense vectors, of an interrupted run or newly built."""
-        kept, bundle = work.folder / "vectors", work.bundle
+        kept, bundle, layers = work.folder / "vectors", work.bundle, work.settings.layers or "last"
         fingerprint = model_fingerprint(work.subject.path, bundle.tokenizer)
         if kept.exists():
             inventory = SenseInventory.load(kept)
             inventory.check_model(fingerprint, work.subject.label)
-            if inventory.origin.layers == work.settings.layers:
+            if inventory.origin.layers == layers:
                 return inventory
             shutil.rmtree(kept)
         reading = ReadingCounts()
@@ -115,7 +118,7 @@ class SensesPart(SuitePart):
                 bundle.network.encoder,
                 bundle.tokenizer,
                 read_semcor(work.data.path(self.tagged), wordnet, reading),
-                EmbedOptions(unit="span", layers=work.settings.layers, pool="mean"),
+                EmbedOptions(unit="span", layers=layers, pool="mean"),
                 wordnet=wordnet,
                 reading=reading,
                 model=(fingerprint, work.subject.label),
@@ -131,11 +134,12 @@ class SensesPart(SuitePart):
             id=f"{self.name}/{name}",
             name=f"Senses, {name}",
             measure="F1",
-            by=f"nearest sense vector of SemCor, with back-off; {_layers_said(layers)}",
+            by=f"nearest sense vector of SemCor, with back-off; {layers_label(layers)}",
             value=score.f1,
             low=low,
             high=high,
             examples=score.total,
+            conditions=_condition(layers),
             baselines={"most frequent sense": result.most_frequent.f1, "first sense": result.first_sense.f1},
         )
 
@@ -151,7 +155,8 @@ class SimilarityPart(SuitePart):
     """WiC, with yes or no by a threshold; otherwise SCWS, with ratings by rank."""
 
     def measure(self, work: PartRun) -> PartResult:
-        file, encoder, asked = work.data.path(self.judgements), work.bundle.network.encoder, work.settings.layers
+        file, encoder = work.data.path(self.judgements), work.bundle.network.encoder
+        asked = work.settings.layers or "last"
         judge: Callable[..., SimilarityEvaluation] = evaluate_wic if self.same_or_not else evaluate_scws
         result = judge(encoder, work.bundle.tokenizer, file, SimilarityOptions())
         score = {"last": result.scores[-1], **{each.layers: each for each in result.scores}}.get(asked)
@@ -171,11 +176,12 @@ class SimilarityPart(SuitePart):
             id=self.name,
             name=self.title,
             measure="accuracy" if self.same_or_not else "Spearman",
-            by=f"{by}; {_layers_said(asked)}",
+            by=f"{by}; {layers_label(asked)}",
             value=finite_or_none(score.value),
             low=finite_or_none(low),
             high=finite_or_none(high),
             examples=scored,
+            conditions=_condition(asked),
             baselines=baselines,
         )
         layers: dict[str, Any] = {each.layers: finite_or_none(each.value) for each in result.scores}

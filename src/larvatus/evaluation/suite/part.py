@@ -68,8 +68,9 @@ class SuiteSettings(Settings):
     """Peak learning rate of fine-tuning; default: by task."""
     seeds: Annotated[int, SEEDS] | None = None
     """Fine-tune from seeds 0, 1, …; default: 3 on sets of fewer than 8,000 examples, else 1."""
-    layers: str = "last"
-    """Layers of word vectors (senses, scws, wic): last, last4 (mean), or the number of a layer."""
+    layers: str | None = None
+    """Layers of word vectors (senses, scws, wic): last, last4 (mean), or the number of a layer; default: each model's
+    own, mostly the last."""
     precision: str = "auto"
     """Precision of fine-tuning: fp32, bf16 (mixed), or auto. Other measurements use fp32."""
     microbatch: Annotated[int, MICROBATCH] | None = None

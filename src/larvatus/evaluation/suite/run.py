@@ -33,6 +33,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import torch
 
 from larvatus.core import files
@@ -82,11 +83,15 @@ class SuiteRun:
     resume: bool = False
     overwrite: bool = False
 
+    def settings_of(self, subject: SuiteModel) -> SuiteSettings:
+        """The settings, with the model's own layers of word vectors where none are requested."""
+        return msgspec.structs.replace(self.settings, layers=self.settings.layers or subject.bundle.word_layers)
+
     def identity(self, subject: SuiteModel, part: SuitePart) -> dict[str, Any]:
         return {
             "model": subject.contents,
             "data": self.data.checksums((*part.files, *part.may_read)),
-            "settings": part.identity(self.settings, self.runtime),
+            "settings": part.identity(self.settings_of(subject), self.runtime),
         }
 
     def folder(self, subject: SuiteModel, part: SuitePart) -> Path:
@@ -98,7 +103,7 @@ class SuiteRun:
         words = ["larvatus", "evaluate", subject.name, "--suite", self.suite.name, "--data", str(self.data.root)]
         words += ["--only", part.name]
         for name in part.minds:
-            value = getattr(self.settings, name)
+            value = getattr(self.settings_of(subject), name)
             if value is True:
                 words.append(f"--{name}")
             elif value not in (None, False, "auto"):
@@ -147,7 +152,7 @@ def _check_layers(run: SuiteRun) -> None:
     if run.settings.layers == "all":
         raise UsageError("--layers all gives several vectors of a word; give last, last4, or the number of a layer")
     for subject in run.subjects:
-        LayerWeights.read(run.settings.layers, layers=subject.bundle.network.encoder.depth)
+        LayerWeights.read(run.settings_of(subject).layers or "last", layers=subject.bundle.network.encoder.depth)
 
 
 def _checked(run: SuiteRun, parts: list[SuitePart]) -> set[tuple[str, str]]:
@@ -177,7 +182,12 @@ def _measured(run: SuiteRun, subject: SuiteModel, part: SuitePart, reporter: Rep
     reporter.say(f"{part.name}, {subject.label} …")
     folder, began, of = run.folder(subject, part), time.monotonic(), run.identity(subject, part)
     work = PartRun(
-        subject=subject, data=run.data, settings=run.settings, runtime=run.runtime, folder=folder, reporter=reporter
+        subject=subject,
+        data=run.data,
+        settings=run.settings_of(subject),
+        runtime=run.runtime,
+        folder=folder,
+        reporter=reporter,
     )
     try:
         with files.locked(folder), resumable(GO_ON), explain_out_of_memory(f"lower --microbatch; {GO_ON}"):

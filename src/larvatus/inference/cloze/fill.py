@@ -69,9 +69,9 @@ PERIOD, OTHER_END = ".", "!"
 LONGEST = 6
 """Characters of an abbreviation that a vocabulary has as one token."""
 LESS = 1 / 3
-"""An abbreviation keeps less than this share of its probability without its period. In 14 sentences, with the packaged
-model, St, Mr, Dr and initials kept 0.00 to 0.29 (once 0.38), and words that look like an abbreviation (me, no,
-ill, May, art) 0.40 or more."""
+"""An abbreviation keeps less than this share of its probability without its period. In 14 sentences, with the weights
+packaged before these, St, Mr, Dr and initials kept 0.00 to 0.29 (once 0.38), and words that look like an abbreviation
+(me, no, ill, May, art) 0.40 or more."""
 _ALONE = regex.compile(ALONE)
 
 

@@ -33,7 +33,7 @@ from larvatus.inference.maps.clusters import (
     typical_words,
 )
 from larvatus.inference.maps.instances import CorpusInstance, InstanceSample
-from larvatus.inference.vectors.layers import Layers, LayerWeights
+from larvatus.inference.vectors.layers import Layers, LayerWeights, layers_label, layers_name
 from larvatus.inference.vectors.pooling import EmbedOptions, Pool
 from larvatus.inference.vectors.standardise import Standardiser
 from larvatus.inference.vectors.vectors import embed_texts
@@ -137,6 +137,8 @@ def map_instances(encoder: Encoder, tokenizer: Tokenizer, sample: InstanceSample
         notes.append(
             f"{len(sample.instances) - len(instances):,} instances have no vector: the vocabulary deletes them whole"
         )
+    if (layers := layers_name(options.layers)) != "last":
+        notes.append(f"vectors of {layers_label(layers)}")
     flat = project(vectors, method=options.method, seed=options.seed)
     if flat.note:
         notes.append(f"principal components instead of UMAP: {flat.note}")

@@ -34,6 +34,7 @@ from larvatus.inference.vectors.pooling import (
     vector_encoder,
     vector_head,
     vector_size,
+    word_layers,
 )
 from larvatus.inference.vectors.similarity import Similarities, WordInstance, similarities, word_instance
 from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
@@ -72,7 +73,7 @@ class EncoderModel(LoadedModel):
         texts: str | Sequence[Text],
         *,
         unit: Unit = "sentence",
-        layers: Layers = "last",
+        layers: Layers | None = None,
         pool: Pool | None = None,
         spans: Spans | Sequence[Spans] | None = None,
         **settings: Unpack[ModelEmbedKeywords],
@@ -82,7 +83,8 @@ class EncoderModel(LoadedModel):
         Args:
             texts: One text, or several; a text in a list can be a list of words.
             unit: Unit that gets a vector: `token`, `word`, `span`, `sentence` or `document`.
-            layers: `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all` ([layers + 1, …]).
+            layers: `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all` ([layers + 1, …]). By
+                default the last; for tokens, words and spans the model's own (`bundle.word_layers`, mostly the last).
             pool: Words and spans: mean, sum, max, first or last of their subwords; sentences: mean, max or cls. By
                 default the mean; for whole texts of a sentence encoder, or of a model with a sentence adapter, its own
                 pooling, with its linear layers and normalisation; `mean` is then the plain mean of its tokens.
@@ -167,7 +169,7 @@ class EncoderModel(LoadedModel):
         a: str,
         b: str,
         *,
-        layers: Layers = "last",
+        layers: Layers | None = None,
         pool: Pool = "mean",
         standardise: str | Standardiser | None = None,
     ) -> float:
@@ -195,7 +197,7 @@ class EncoderModel(LoadedModel):
         texts: Sequence[str],
         *,
         spans: Sequence[tuple[int, int]] | None = None,
-        layers: Layers = "last",
+        layers: Layers | None = None,
         pool: Pool = "mean",
         standardise: str | Standardiser | None = None,
     ) -> Similarities:
@@ -218,7 +220,7 @@ class EncoderModel(LoadedModel):
         listed, _ = checked_texts(texts)
         if spans is not None and len(spans) != len(listed):
             raise UsageError(f"{len(listed)} texts, but {len(spans)} spans; give one for each text")
-        options = EmbedOptions(unit="span", layers=layers, pool=pool, standardise=self.standardiser(standardise))
+        options = embed_options(self, unit="span", layers=layers, pool=pool, standardise=self.standardiser(standardise))
         instances = [word_instance(text, spans[n] if spans is not None else None) for n, text in enumerate(listed)]
         return similarities(self.encoder, self.tokenizer, instances, options)
 
@@ -293,6 +295,7 @@ class EncoderModel(LoadedModel):
         """
         _check_names("map", settings, [*FindOptions.__struct_fields__, *MapOptions.__struct_fields__])
         given: dict[str, Any] = {**settings, "standardise": self.standardiser(settings.get("standardise"))}
+        given["layers"] = word_layers(self, given.get("layers"))
         look = FindOptions(**{name: given[name] for name in FindOptions.__struct_fields__ if name in given})
         draw = MapOptions(**{name: given[name] for name in MapOptions.__struct_fields__ if name in given})
         places = [corpus] if isinstance(corpus, LanguageSource) else corpus

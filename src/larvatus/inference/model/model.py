@@ -21,8 +21,11 @@ from larvatus.inference.cloze.masked_copies import Method
 from larvatus.inference.cloze.results import Fills, Score
 from larvatus.inference.model.interpretable import InterpretableModel
 from larvatus.inference.model.ranking import rank_passages
+from larvatus.inference.vectors.layers import layers_label
+from larvatus.inference.vectors.word_layers import set_word_layers
 from larvatus.models.bundle.card import without_marks
 from larvatus.models.bundle.directory import check_model_directory, save_changed
+from larvatus.models.bundle.manifest import LAST
 from larvatus.models.bundle.partial_updates import read_card, store_adapter
 from larvatus.models.generation.generate import Generated, GenerateSettings, generate
 from larvatus.models.masked_prediction import require_predictor
@@ -360,6 +363,8 @@ class Model(InterpretableModel):
             self.network.to(self.device)
         if bundle.adapter is not None:
             store_adapter(out, bundle.adapter, dtype="float32")
+        if bundle.word_layers != LAST:
+            set_word_layers(out, bundle.word_layers)
         return out
 
     def __repr__(self) -> str:
@@ -368,8 +373,9 @@ class Model(InterpretableModel):
         number = f" in {self.number}" if self.number else ""
         attention = f"{model.heads} heads, " if hasattr(model, "heads") else ""  # not every encoder has them
         heads = ", ".join(self.network.heads) or "no heads"
+        words = "" if self.bundle.word_layers == LAST else f" (words: {layers_label(self.bundle.word_layers)})"
         return (
-            f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {attention}"
+            f"<Model {self.bundle.path}: {model.layers} layers{words}, {model.hidden} hidden, {attention}"
             f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}{number}>"
         )
 

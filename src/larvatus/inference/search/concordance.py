@@ -88,9 +88,11 @@ class Concordance(Tabular):
     hits: tuple[Hit, ...]
     searched: int
     """Instances that were compared."""
+    layers: str = "last"
+    """Layers that their vectors are of."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"searched": self.searched, "hits": [hit.to_dict() for hit in self.hits]}
+        return {"searched": self.searched, "layers": self.layers, "hits": [hit.to_dict() for hit in self.hits]}
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """A row for each instance, nearest first."""

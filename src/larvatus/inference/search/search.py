@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,10 @@ from larvatus.inference.search.concordance import (
     nearest,
 )
 from larvatus.inference.search.index import NAME, InstanceIndex
-from larvatus.inference.vectors.layers import Layers, Pool
+from larvatus.inference.vectors.layers import Layers, Pool, layers_name
 from larvatus.inference.vectors.parts import schema as rows_of
 from larvatus.inference.vectors.passages import PassageOptions, passages
-from larvatus.inference.vectors.pooling import EmbedOptions
+from larvatus.inference.vectors.pooling import EmbedOptions, word_layers
 from larvatus.inference.vectors.similarity import WordInstance, instance_vectors
 from larvatus.inference.vectors.standardise import Standardiser, standardiser_for
 from larvatus.models.loaded import LoadedModel
@@ -268,14 +268,17 @@ def search(
             raise DataError(f"no text in {', '.join(source[:3])}; name files with text")
         where = source.path if not isinstance(source, list) else ", ".join(source[:3])
         raise DataError(f"{word!r} does not occur in {where}; check the spelling, or name more text")
-    return neighbours
+    return replace(neighbours, layers=layers_name(embed.layers))
 
 
 def embed_options(source: SearchSource, options: SearchOptions, model: LoadedModel) -> EmbedOptions:
     """Options of the query's vector, so that it is comparable with the searched ones."""
     if isinstance(source, list):
         return EmbedOptions(
-            unit="span", layers=options.layers or "last", pool=options.pool or "mean", standardise=options.standardise
+            unit="span",
+            layers=word_layers(model, options.layers),
+            pool=options.pool or "mean",
+            standardise=options.standardise,
         )
     if isinstance(source, InstanceIndex):
         model_of_source, layers, pool = source.described.model, source.described.layers, source.described.pool

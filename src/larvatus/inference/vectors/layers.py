@@ -39,6 +39,16 @@ _TOP = re.compile(r"last(\d+)?(-sum)?")
 _KINDS = "last, last4, last4-sum, all, a layer's number, or one weight for each layer"
 
 
+def layers_name(layers: Layers) -> str:
+    """Layers as a command line writes them: ``last``, ``7``, ``0.5,0.5,0``."""
+    return str(layers) if isinstance(layers, str | int) else ",".join(f"{weight:g}" for weight in layers)
+
+
+def layers_label(name: str) -> str:
+    """Layers in words: ``last layer``, ``layer 7``, ``layers last4``."""
+    return "last layer" if name == "last" else f"layer {name}" if name.isdecimal() else f"layers {name}"
+
+
 @dataclass(frozen=True)
 class LayerWeights:
     weights: tuple[tuple[int, float], ...]

@@ -41,8 +41,9 @@ class VectorOptions(Settings):
 
     unit: Unit = "sentence"
     """What gets a vector; span: words between stars, as in the *bank* of a river."""
-    layers: Layers = "last"
-    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all."""
+    layers: Layers | None = None
+    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all. Default: the
+    model's own for words, mostly the last; the last for texts."""
     pool: Pool | None = None
     """Words, spans: mean, sum, max, first, last. Texts: mean, max, cls. Default: mean, or as the model was trained."""
     normalise: bool | None = None
@@ -66,6 +67,7 @@ class VectorOptions(Settings):
 class EmbedOptions(VectorOptions):
     """`sentence` and `document` are the whole text, from [CLS] to [SEP]."""
 
+    layers: Layers = "last"
     pool: Pool = "mean"
     """How the tokens of a unit are pooled."""
     normalise: bool = False
@@ -86,18 +88,27 @@ class EmbedOptions(VectorOptions):
 
 
 def embed_options(
-    model: LoadedModel, *, pool: Any = None, normalise: bool | None = None, **settings: Any
+    model: LoadedModel,
+    *,
+    layers: Layers | None = None,
+    pool: Any = None,
+    normalise: bool | None = None,
+    **settings: Any,
 ) -> EmbedOptions:
-    """Options of vectors; `pool` and `normalise` None are the model's own for whole texts, else mean and no.
+    """Options of vectors. `layers` None are the model's own for words, and the last one for texts; `pool` and
+    `normalise` None are the model's own for whole texts, else mean and no.
 
     Args:
         model: The model that embeds.
+        layers: Which layers, as in `EmbedOptions`.
         pool: Pooling, by name.
         normalise: Scale vectors to length 1.
         **settings: Other settings of `EmbedOptions`.
     """
-    plain = settings.get("standardise") is None and settings.get("layers", "last") == "last"
-    if pool is not None or not plain or settings.get("unit", "sentence") in PARTS:
+    of_words = settings.get("unit", "sentence") in PARTS
+    settings["layers"] = layers = word_layers(model, layers) if of_words else "last" if layers is None else layers
+    plain = settings.get("standardise") is None and layers == "last"
+    if pool is not None or not plain or of_words:
         return EmbedOptions(pool=pool or "mean", normalise=bool(normalise), **settings)
     head = model.sentence_head
     if model.token_head is not None:
@@ -115,6 +126,11 @@ def embed_options(
         projected=bool(trained.projections) or model.bundle.adapter is not None,
         **settings,
     )
+
+
+def word_layers(model: LoadedModel, layers: Layers | None) -> Layers:
+    """The requested layers of word vectors, or the model's own."""
+    return model.bundle.word_layers if layers is None else layers
 
 
 def vector_encoder(model: LoadedModel, options: EmbedOptions) -> Encoder:

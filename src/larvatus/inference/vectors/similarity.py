@@ -19,6 +19,7 @@ from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.tables import Tabular
 from larvatus.data.text.tokenizer import Tokenizer
+from larvatus.inference.vectors.layers import layers_label, layers_name
 from larvatus.inference.vectors.plan import MarkedText, mark_word, read_mark
 from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.inference.vectors.vectors import embed_texts
@@ -63,9 +64,12 @@ class Similarities(Tabular):
     instances: tuple[WordInstance, ...]
     matrix: Floats
     """[N, N]"""
+    layers: str = "last"
+    """Layers that the vectors are of."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
+            "layers": self.layers,
             "instances": [
                 {
                     "text": instance.text,
@@ -94,7 +98,8 @@ class Similarities(Tabular):
             f"{number:>3}  {instance!s:<{width}}  " + " ".join(f"{value:6.3f}" for value in row)
             for number, (instance, row) in enumerate(zip(self.instances, self.matrix.tolist(), strict=True), start=1)
         ]
-        head = " " * (7 + width) + " ".join(f"{number:>6}" for number in range(1, len(rows) + 1))
+        label = "" if self.layers == "last" else layers_label(self.layers)
+        head = f"{label:<{7 + width}}" + " ".join(f"{number:>6}" for number in range(1, len(rows) + 1))
         return "\n".join([head, *rows])
 
     def __repr__(self) -> str:
@@ -129,4 +134,5 @@ def similarities(
     if len(instances) < 2:
         raise UsageError(f"a similarity is between word instances; {len(instances)} was given, give 2 or more")
     unit = instance_vectors(encoder, tokenizer, instances, options).astype(np.float64)
-    return Similarities(tuple(instances), np.clip(unit @ unit.T, -1.0, 1.0).astype(np.float32))
+    cosines = np.clip(unit @ unit.T, -1.0, 1.0).astype(np.float32)
+    return Similarities(tuple(instances), cosines, layers_name(options.layers))

@@ -43,7 +43,7 @@ from larvatus.core.errors import UsageError
 from larvatus.core.tables import Tabular
 from larvatus.data.text.align import join_words
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.vectors.layers import PARTS, LayerWeights, Unit
+from larvatus.inference.vectors.layers import PARTS, LayerWeights, Unit, layers_label, layers_name
 from larvatus.inference.vectors.plan import EncodedUnits, PoolingPlan, Spans, Text, check_texts, encode_units, make_plan
 from larvatus.inference.vectors.pooling import EmbedOptions
 from larvatus.models.heads.embedding import Embedding
@@ -68,6 +68,8 @@ class Vectors(Tabular):
     """Tokens of the text, all of which were read …"""
     windows: int
     """… in this many windows."""
+    layers: str = "last"
+    """Layers that the vectors are of."""
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -105,6 +107,7 @@ class Vectors(Tabular):
         return {
             "text": self.text,
             "unit": self.unit,
+            "layers": self.layers,
             "tokens": self.tokens,
             "windows": self.windows,
             "units": [
@@ -122,6 +125,7 @@ class Vectors(Tabular):
     def __str__(self) -> str:
         shape = " × ".join(map(str, self.vectors.shape))
         read = f"{self.tokens:,} tokens read" + (f" in {self.windows:,} windows" if self.windows > 1 else "")
+        read += "" if self.layers == "last" else f" · {layers_label(self.layers)}"
         lines = [f"{len(self):,} {self.unit}{'s' if len(self) != 1 else ''} · {shape} · {read}"]
         top = self.vectors if self.vectors.ndim == 2 else self.vectors[-1]
         for text, vector in zip(self.units[:_SHOWN], top, strict=False):
@@ -345,4 +349,5 @@ def _results(
             vectors=vectors[..., first:last, :],
             tokens=len(text.ids),
             windows=count,
+            layers=layers_name(options.layers),
         )

@@ -29,6 +29,7 @@ from larvatus.evaluation.audit.bias.templates import read_templates, score_templ
 from larvatus.evaluation.audit.bias.winobias import read_winobias, score_winobias, winobias_files
 from larvatus.evaluation.cards.claims import bias_claims
 from larvatus.inference.model import Model
+from larvatus.inference.vectors.pooling import word_layers
 from larvatus.interfaces.api.evaluating import read_for
 from larvatus.interfaces.api.task_settings import split_columns
 from larvatus.interfaces.settings import loaded_model, read_settings
@@ -53,8 +54,8 @@ class BiasSettings(Settings):
     """Seed of bootstrap, permutations and --most-pairs."""
     most_pairs: Annotated[int, MOST_PAIRS] | None = None
     """Pairs of --pairs to score, sampled at random; default: all."""
-    layers: str = "last"
-    """Layers of --associations: last, last4 (mean), a number (0: embeddings)."""
+    layers: str | None = None
+    """Layers of --associations: last, last4 (mean), a number (0: embeddings); default: the model's own for words."""
     standardise: Annotated[PathName | None, Flag(metavar="NAME")] = None
     """Standardiser of --associations, next to plain vectors: name that isotropy fit saved, or a file."""
     out: Annotated[Path | None, Flag(metavar="DIR")] = None
@@ -134,7 +135,9 @@ def run_bias_audit(
     """Run `audit_bias` from structs; `sets` are sources by the names of `PARTS`."""
     audit = _Audit(sets, swaps, columns, chosen, progress)
     audit.check(model)
-    report = audit.report(loaded_model(model, device))
+    loaded = loaded_model(model, device)
+    audit = replace(audit, chosen=msgspec.structs.replace(chosen, layers=word_layers(loaded, chosen.layers)))
+    report = audit.report(loaded)
     return report if chosen.out is None else report.saved(chosen.out)
 
 
@@ -197,7 +200,7 @@ class _Audit:
                 model,
                 read_associations(source),
                 how,
-                layers=self.chosen.layers,
+                layers=self.chosen.layers or "last",
                 standardiser=model.standardiser(self.chosen.standardise),
                 permutations=self.chosen.permutations,
             )

@@ -101,7 +101,7 @@ def _first_claims(directory: Path, state: CardState) -> list[Claim]:
     if state.edited:  # an edited README.md does not prevent counting parameters
         write_card(directory, ())
     bundle = ClaimedModel(directory).bundle
-    sizes = size_claims(bundle.network, vocabulary=bundle.tokenizer.size)
+    sizes = size_claims(bundle.network, vocabulary=bundle.tokenizer.size, word_layers=bundle.word_layers)
     return [*sizes, *_lineage_claims(bundle.lineage)]
 
 

@@ -88,7 +88,7 @@ class AuditBiasKeywords(ColumnKeywords, total=False):
     permutations: int
     seed: int
     most_pairs: int | None
-    layers: str
+    layers: str | None
     standardise: str | Path | None
     out: str | Path | None
     overwrite: bool
@@ -153,7 +153,7 @@ class BuildIndexKeywords(TextKeywords, total=False):
 
 
 class BuildSensesKeywords(TypedDict, total=False):
-    layers: str
+    layers: str | None
     pool: Literal["mean", "sum", "max", "first", "last", "cls"]
     names: bool
 
@@ -181,7 +181,7 @@ class DistilStaticKeywords(TextKeywords, total=False):
 
 class EmbedFilesKeywords(TextKeywords, BulkKeywords, total=False):
     unit: Literal["token", "word", "span", "sentence", "document"]
-    layers: str
+    layers: str | None
     pool: Literal["mean", "sum", "max", "first", "last", "cls"] | None
     normalise: bool | None
     overlap: int | None
@@ -211,7 +211,7 @@ class EvaluateSuiteKeywords(TypedDict, total=False):
     epochs: int | None
     rate: float | None
     seeds: int | None
-    layers: str
+    layers: str | None
     precision: str
     microbatch: int | None
     resume: bool

@@ -144,7 +144,8 @@ class SuiteClaimSettings(ClaimSettings, forbid_unknown_fields=False):
 
 
 def rerun_sizes(request: RerunRequest) -> list[Claim]:
-    return size_claims(request.model.bundle.network, vocabulary=request.model.bundle.tokenizer.size)
+    bundle = request.model.bundle
+    return size_claims(bundle.network, vocabulary=bundle.tokenizer.size, word_layers=bundle.word_layers)
 
 
 def rerun_energy(request: RerunRequest) -> Sequence[Claim]:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class EmbedSettings(VectorOptions):
     """Which vectors are written, and how."""
 
-    layers: str = "last"
+    layers: str | None = None
     standardise: Annotated[PathName | None, Flag(metavar="NAME")] = None
     """z-scores: the name that isotropy fit saved with the model, or its file."""
     dtype: Literal["float32", "float16"] = "float32"
@@ -130,7 +130,7 @@ class VectorSettings(Settings):
     """Which vectors are compared."""
 
     layers: str | None = None
-    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights."""
+    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights; default: the model's own for words."""
     pool: Pool | None = None
     """Subwords: mean, sum, max, first or last."""
     standardise: Annotated[PathName | None, Flag(metavar="NAME")] = None
@@ -138,9 +138,7 @@ class VectorSettings(Settings):
 
     def options(self, loaded: Model) -> EmbedOptions:
         standardiser = loaded.standardiser(self.standardise)
-        return EmbedOptions(
-            unit="span", layers=self.layers or "last", pool=self.pool or "mean", standardise=standardiser
-        )
+        return embed_options(loaded, unit="span", layers=self.layers, pool=self.pool, standardise=standardiser)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,8 +233,9 @@ def _identity(loaded: Model, options: EmbedOptions, wanted: WordFilter, reading:
 class SenseVectorSettings(Settings):
     """What sense vectors are means of."""
 
-    layers: str = "last"
-    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all."""
+    layers: str | None = None
+    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all; default: the model's own,
+    mostly the last."""
     pool: Pool = "mean"
     """Subwords of a word: mean, sum, max, first or last."""
     names: bool = False
@@ -294,9 +293,9 @@ def run_sense_build(
     """Run `build_senses` from structs."""
     if os.path.lexists(out):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
-    options = EmbedOptions(unit="span", layers=chosen.layers, pool=chosen.pool)
     database = WordNet.open(wordnet)
     loaded = loaded_model(model, device)
+    options = embed_options(loaded, unit="span", layers=chosen.layers, pool=chosen.pool)
     name = str(loaded.bundle.path if isinstance(model, Model) else model)
     counts = reading if reading is not None else ReadingCounts()
     inventory = mean_of_tagged(

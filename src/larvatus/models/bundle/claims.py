@@ -38,6 +38,7 @@ from larvatus.core.ranges import Range, Seed, check_ranges, whole
 from larvatus.core.run_identity import VERSION
 from larvatus.core.settings import Settings
 from larvatus.metrics.figures import CONDITIONS, figure_label
+from larvatus.models.bundle.manifest import LAST
 from larvatus.models.network import Network
 
 COMMANDS: Mapping[str, str] = {
@@ -233,11 +234,16 @@ SIZES = ("layers", "hidden", "heads", "max_positions")
 """Settings of an encoder that a card states, if it has them."""
 
 
-def size_claims(network: Network, *, vocabulary: int) -> list[Claim]:
+WORD_LAYERS = "layers of word vectors"
+
+
+def size_claims(network: Network, *, vocabulary: int, word_layers: str = LAST) -> list[Claim]:
+    """Sizes of a model, and which layers its word vectors are of unless that is the last one."""
     config = network.encoder.config
     sizes = {name: getattr(config, name) for name in SIZES if isinstance(getattr(config, name, None), int)}
     sizes |= {"parameters": sum(p.numel() for p in network.parameters()), "vocabulary": vocabulary}
-    return [make_claim(name, size, command="model") for name, size in sizes.items()]
+    stated: dict[str, int | str] = {**sizes, **({} if word_layers == LAST else {WORD_LAYERS: word_layers})}
+    return [make_claim(name, value, command="model") for name, value in stated.items()]
 
 
 WORLD = 475.0

@@ -107,6 +107,8 @@ class Bundle:
     """How a sentence encoder pools a text into one vector (`sentence_modules.py`); empty for other models."""
     adapter: SentenceAdapter | None = None
     """What makes a sentence encoder of the encoder, if the directory has it."""
+    word_layers: str = manifests.LAST
+    """Layers of word vectors where none are requested."""
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -183,8 +185,9 @@ def write_bundle(
         models = {GENERATOR: written, **models}  # the outer manifest is last
     tensors = {folder: model.tensors(dtype) for folder, model in models.items()}
     parts = [folder for folder in models if folder]
-    size = sum(map(stored_bytes, tensors.values()))
-    size += len(models) * (200 * tokenizer.size + len(card))  # a vocabulary takes some 100 bytes a token
+    size = sum(map(stored_bytes, tensors.values())) + len(models) * (
+        200 * tokenizer.size + len(card)
+    )  # a vocabulary takes some 100 bytes a token
     with files.locked(directory, nested=True), _replaced(directory, size) as aside:
         for folder, model in models.items():
             place = aside / folder
@@ -197,7 +200,8 @@ def write_bundle(
             files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.padding_id))
             files.write_text(place / CARD, model.card)
             names = {path.name for path in place.iterdir() if not path.is_dir()}
-            beside: dict[str, Any] = {} if folder else {"parts": [*parts, *inner], "claims": bundle.claims}
+            beside: dict[str, Any] = {"parts": [*parts, *inner], "claims": bundle.claims}
+            beside = {} if folder else {**beside, "word_layers": bundle.word_layers}
             manifests.write_manifest(place, names, recipe=bundle.recipe, lineage=bundle.lineage, **beside)
 
 
@@ -290,10 +294,7 @@ def load_bundle(
     name: Path | str, *, allow_nan: bool = False, revision: str | None = None, online: bool = False
 ) -> Bundle:
     """Read a model directory, ours or Hugging Face's, or a hub model (`model_names.py`). Nothing is unpickled or
-    imported.
-
-    Nothing is downloaded unless `online` is set.
-    """
+    imported, and nothing is downloaded unless `online` is set."""
     directory = _existing(find_model(name, revision=revision, online=online))
     for _ in range(MAX_TRIES):
         state = _state(directory)
@@ -352,9 +353,8 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     network.load_state_dict(from_huggingface(layout, tensors, parameters) | beyond, assign=True)
     if manifest is not None and GENERATOR in manifest.parts:
         _attach_generator(network, directory, allow_nan=allow_nan)
-    adapter = None
-    if manifest is not None and manifests.ADAPTER in manifest.parts:
-        adapter = read_adapter(directory / manifests.ADAPTER, network.encoder, allow_nan=allow_nan)
+    adapted = manifest is not None and manifests.ADAPTER in manifest.parts
+    adapter = read_adapter(directory / manifests.ADAPTER, network.encoder, allow_nan=allow_nan) if adapted else None
     return Bundle(
         path=path,
         network=network.requires_grad_().eval(),
@@ -369,6 +369,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         head_defaults={name: layout.tasks.default_settings(name, config) for name in HEAD_TYPES},
         pooling=read_pooling(directory),
         adapter=adapter,
+        word_layers=manifest.word_layers if manifest else manifests.LAST,
     )
 
 

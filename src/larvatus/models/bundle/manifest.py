@@ -31,6 +31,7 @@ CARD = "README.md"
 ADAPTER = "sentence"
 """Folder of the sentence adapter that a model may have (`sentence_adapter.py`)."""
 FORMAT = 1
+LAST = "last"
 
 
 class FileEntry(Settings, error=ArtefactError):
@@ -53,6 +54,8 @@ class Manifest(Settings):
     """Folders that belong to the model: checksum and size of the manifest in each."""
     claims: list[dict[str, Any]] = []
     """The figures of its card (`claims.py` reads them; a model loads whatever they contain)."""
+    word_layers: str = LAST
+    """Layers that vectors of words are of where none are requested, as `--layers` writes them."""
 
     @property
     def digest(self) -> str:
@@ -73,6 +76,7 @@ def write_manifest(
     lineage: dict[str, Any],
     parts: Iterable[str] = (),
     claims: Iterable[Mapping[str, Any]] = (),
+    word_layers: str = LAST,
 ) -> Manifest:
     """Checksum the named files of a directory and write its `larvatus.json`; those of `parts` are written first.
 
@@ -83,6 +87,7 @@ def write_manifest(
         lineage=lineage,
         files={name: _entry(directory / name) for name in sorted(names)},
         parts={name: _entry(directory / name / NAME) for name in sorted(parts)},
+        word_layers=word_layers,
     )
     stamped = [{"model": manifest.digest, **claim} for claim in claims]
     manifest = msgspec.structs.replace(manifest, claims=stamped)
@@ -91,9 +96,10 @@ def write_manifest(
 
 
 def plain(manifest: Manifest) -> dict[str, Any]:
-    """The JSON that is written; a directory without claims has no `claims` field."""
+    """The JSON that is written, without fields that say nothing: no claims, word vectors of the last layer."""
     values: dict[str, Any] = msgspec.to_builtins(manifest)
-    return values if manifest.claims else {name: value for name, value in values.items() if name != "claims"}
+    silent = {"claims": [], "word_layers": LAST}
+    return {name: value for name, value in values.items() if name not in silent or value != silent[name]}
 
 
 def _entry(path: Path) -> FileEntry:

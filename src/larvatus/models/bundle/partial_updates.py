@@ -90,8 +90,9 @@ def card_state(directory: Path) -> CardState:
     return CardState(manifest, claims, text, edited)
 
 
-def write_card(directory: Path, claims: Sequence[Claim]) -> bool:
-    """Render README.md from these claims and save both; returns whether anything changed."""
+def write_card(directory: Path, claims: Sequence[Claim], *, word_layers: str | None = None) -> bool:
+    """Render README.md from these claims and save both; returns whether anything changed. `word_layers` replaces the
+    layers that the model's word vectors are of."""
     with files.locked(directory, nested=True):
         finish_interrupted_save(directory)
         files.sweep(directory)
@@ -101,7 +102,9 @@ def write_card(directory: Path, claims: Sequence[Claim]) -> bool:
         stamped = [
             claim if claim.model else msgspec.structs.replace(claim, model=state.manifest.digest) for claim in claims
         ]
-        if tuple(stamped) == state.claims and state.rendered and not state.edited:
+        layers = word_layers or state.manifest.word_layers
+        same = tuple(stamped) == state.claims and layers == state.manifest.word_layers
+        if same and state.rendered and not state.edited:
             return False
         text = with_figures(state.text or f"# {directory.absolute().name}\n", stamped)
         with replace_files(directory, len(text)) as aside:
@@ -109,7 +112,7 @@ def write_card(directory: Path, claims: Sequence[Claim]) -> bool:
             files.write_text(aside / CARD, text)
             entry = FileEntry(sha256=files.sha256(aside / CARD), bytes=(aside / CARD).stat().st_size)
             manifest = msgspec.structs.replace(
-                state.manifest, files={**others, CARD: entry}, claims=claim_dicts(stamped)
+                state.manifest, files={**others, CARD: entry}, claims=claim_dicts(stamped), word_layers=layers
             )
             files.write_json(aside / manifests.NAME, plain(manifest))
     return True

@@ -31,6 +31,7 @@ from larvatus.inference.model import load
 from larvatus.inference.model.adapters import add_adapter, extract_adapter, merge_adapter
 from larvatus.inference.vectors.bulk import BulkSummary
 from larvatus.inference.vectors.distil import DistilOptions
+from larvatus.inference.vectors.layers import layers_label, layers_name
 from larvatus.inference.vectors.parts import BulkProgress
 from larvatus.interfaces.api.distilling import run_static_distillation
 from larvatus.interfaces.api.vectors import EmbedSettings, run_embedding
@@ -67,7 +68,7 @@ def embed(
     if as_json:
         print_json(msgspec.to_builtins(summary))
     else:
-        print(_sentence(summary, chosen.unit))
+        print(_sentence(summary, chosen.unit, layers_name(chosen.options(loaded).layers)))
 
 
 def _way_on(out: Path) -> str:
@@ -80,13 +81,14 @@ def _counted(done: BulkProgress) -> str:
     return f"{done.documents:,} documents · {done.units:,} vectors · {done.tokens:,} tokens"
 
 
-def _sentence(summary: BulkSummary, unit: str) -> str:
+def _sentence(summary: BulkSummary, unit: str, layers: str) -> str:
     done = summary.counts
     more = f" in {done.windows:,} windows" if done.windows > done.pieces else ""
     more += f" · {done.missing:,} {unit}s have none (the vocabulary deletes them)" if done.missing else ""
     more += f" · {summary.resumed:,} written before the interruption" if summary.resumed else ""
     more += "".join(f" · skipped {count:,} {reason}" for reason, count in summary.skipped.items())
-    return f"{summary.path}: {_counted(done)} read to the end{more} · {summary.size} numbers a {unit}"
+    of = "" if layers == "last" else f" · {layers_label(layers)}"
+    return f"{summary.path}: {_counted(done)} read to the end{more} · {summary.size} numbers a {unit}{of}"
 
 
 distil_app = typer.Typer(

@@ -27,6 +27,7 @@ from larvatus.inference.senses.inventory import SenseInventory
 from larvatus.inference.senses.tagged import ReadingCounts, SenseSentence, gold_of, read_keys, read_unified
 from larvatus.inference.senses.tagger import SenseOptions, SenseTaggedWord, SenseTagger, find_instances, find_tagged
 from larvatus.inference.senses.wordnet import NAMES, WordNet
+from larvatus.inference.vectors.layers import layers_label, layers_name
 from larvatus.interfaces.api.vectors import SenseVectorSettings, run_sense_build
 from larvatus.interfaces.cli.from_struct import Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Device, Json, ModelName, Overwrite
@@ -105,6 +106,7 @@ def build(
     summary = {
         "path": str(out),
         "senses": len(inventory),
+        "layers": layers_name(origin.layers),
         "words": origin.instances,
         "sentences": origin.sentences,
         "unknown_tags": origin.unknown,
@@ -114,7 +116,8 @@ def build(
         print_json(summary)
         return
     some = ", ".join(f"{key} ({count:,})" for key, count in reading.unknown.most_common(3))
-    print(f"{out}: {len(inventory):,} senses from {origin.instances:,} words of {origin.sentences:,} sentences")
+    of = "" if origin.layers == "last" else f", {layers_label(layers_name(origin.layers))}"
+    print(f"{out}: {len(inventory):,} senses from {origin.instances:,} words of {origin.sentences:,} sentences{of}")
     if origin.unknown:
         print(f"skipped: {origin.unknown:,} tags that this WordNet has not: {some}, …")
 

@@ -8,6 +8,7 @@ larvatus similar index texts/ --word bank --out bank.index --model runs/mine
 larvatus similar evaluate scws scws.tsv.xz --model runs/mine
 
 `larvatus map bank --corpus TEXT --model DIR --out bank.html`: a word's instances as points (Fig. 11.7).
+larvatus similar layers 7 --model runs/mine
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ from larvatus.inference.maps.picture import about, draw_map, map_page
 from larvatus.inference.maps.word_map import WordMap
 from larvatus.inference.model import Model, load
 from larvatus.inference.search.search import SearchOptions, open_source, search
+from larvatus.inference.vectors.layers import layers_label
 from larvatus.inference.vectors.pooling import Pool
 from larvatus.inference.vectors.similarity import WordInstance, similarities, word_instance
+from larvatus.inference.vectors.word_layers import set_word_layers
 from larvatus.interfaces.api.vectors import ALL, IndexRequest, VectorSettings, run_index_build
 from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import PLACES, TOP, Panel, from_structs
@@ -149,7 +152,8 @@ def _show_nearest(
     if as_json:
         print_json(nearest.to_dict())
     else:
-        print(f"{marked}: nearest of {nearest.searched:,} instances")
+        of = "" if nearest.layers == "last" else f", {layers_label(nearest.layers)}"
+        print(f"{marked}: nearest of {nearest.searched:,} instances{of}")
         print(nearest)
 
 
@@ -177,6 +181,20 @@ def index(
     else:
         print(f"{printable(str(out))}: {built.instances:,} instances of {built.words:,} words")
         hint(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
+
+
+@app.command("layers")
+def layers(
+    layers: Annotated[str, typer.Argument(metavar="LAYERS", help="last, last4 (mean), a layer's number, or weights.")],
+    model: Annotated[Path, typer.Option(metavar="DIR", help="Model directory that is changed.")],
+    as_json: Json = False,
+) -> None:
+    """Set which layers a model's word vectors are of where no --layers is given. `evaluate` measures every layer."""
+    name = set_word_layers(model, layers)
+    if as_json:
+        print_json({"path": str(model), "word_layers": name})
+    else:
+        print(f"{printable(str(model))}: word vectors of {layers_label(name)}")
 
 
 class JudgementSettings(Settings):
@@ -259,8 +277,8 @@ class MapSettings(Settings):
     """The points as a table, too."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
-    layers: str = "last"
-    """last, last4 (mean), a number (0: embeddings), or weights."""
+    layers: str | None = None
+    """last, last4 (mean), a number (0: embeddings), or weights; default: the model's own, mostly the last."""
     pool: Pool = "mean"
     """Pooling of a word's subwords: mean, sum, max, first, last."""
     standardise: Annotated[str | None, Flag(metavar="NAME")] = None

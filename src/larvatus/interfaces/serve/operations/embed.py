@@ -45,8 +45,9 @@ class EmbedBody(Body):
     """One text, or a list of texts; a text in a list can be a list of words."""
     unit: Unit = "sentence"
     """Unit that gets a vector. Spans are marked with stars: the *bank* of the river."""
-    layers: str | int | tuple[float, ...] = "last"
-    """last, last4 (mean), last4-sum, a number (0: embeddings), all, or a weight for each layer."""
+    layers: str | int | tuple[float, ...] | None = None
+    """last, last4 (mean), last4-sum, a number (0: embeddings), all, or a weight for each layer. Null: the last; for
+    tokens, words and spans the model's own, mostly the last."""
     pool: Pool | None = None
     """Words and spans: mean, sum, max, first, last of their subwords; sentences: mean, max, cls. Null: mean, or as a
     sentence encoder was trained."""
@@ -68,6 +69,7 @@ class EmbedOperation(Operation[EmbedBody]):
             {
                 "text": "the river",
                 "unit": "sentence",
+                "layers": "last",
                 "tokens": 2,
                 "windows": 1,
                 "units": [{"text": "the river", "start": 0, "end": 9, "vector": [0.12, -0.4]}],

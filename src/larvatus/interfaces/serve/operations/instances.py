@@ -30,8 +30,8 @@ from larvatus.inference.maps.clusters import (
 )
 from larvatus.inference.model import Model
 from larvatus.inference.senses.tagger import SenseTagger
-from larvatus.inference.vectors.layers import Pool
-from larvatus.inference.vectors.pooling import EmbedOptions
+from larvatus.inference.vectors.layers import Pool, layers_name
+from larvatus.inference.vectors.pooling import EmbedOptions, embed_options
 from larvatus.inference.vectors.similarity import WordInstance, instance_vectors, similarities, word_instance
 from larvatus.interfaces.serve.operations.operation import (
     Body,
@@ -53,8 +53,9 @@ class InstancesBody(Body):
     """Texts, each with a word between stars, or given by `spans`."""
     spans: tuple[tuple[int, int], ...] | None = None
     """Characters [start, end) of each word, instead of stars."""
-    layers: str | int | tuple[float, ...] = "last"
-    """last, last4 (mean), last4-sum, a number (0: embeddings), or a weight for each layer."""
+    layers: str | int | tuple[float, ...] | None = None
+    """last, last4 (mean), last4-sum, a number (0: embeddings), or a weight for each layer. Null: the model's own,
+    mostly the last."""
     pool: Pool = "mean"
     """Pooling of subwords: mean, sum, max, first or last."""
     standardise: str | None = None
@@ -72,7 +73,7 @@ def instances_of(body: InstancesBody) -> list[WordInstance]:
 
 def options_of(subject: ServedModel, body: InstancesBody) -> EmbedOptions:
     chosen = standardiser(subject, body.standardise)
-    return EmbedOptions(unit="span", layers=body.layers, pool=body.pool, standardise=chosen)
+    return embed_options(subject.model, unit="span", layers=body.layers, pool=body.pool, standardise=chosen)
 
 
 def described(each: WordInstance) -> dict[str, Any]:
@@ -113,6 +114,7 @@ class SimilarOperation(InstancesOperation):
     }
     answer_example: ClassVar = {
         "model": "english",
+        "layers": "last",
         "instances": [
             {"text": "the bank of the river", "word": "bank", "start": 4, "end": 8},
             {"text": "the bank raised its rates", "word": "bank", "start": 4, "end": 8},
@@ -126,7 +128,11 @@ class SimilarOperation(InstancesOperation):
     def _compared(self, subject: ServedModel, body: InstancesBody) -> dict[str, Any]:
         model = subject.model
         result = similarities(model.encoder, model.tokenizer, instances_of(body), options_of(subject, body))
-        return {"instances": list(map(described, result.instances)), "cosines": result.matrix.tolist()}
+        return {
+            "layers": result.layers,
+            "instances": list(map(described, result.instances)),
+            "cosines": result.matrix.tolist(),
+        }
 
 
 NEAREST = 20
@@ -158,6 +164,7 @@ class SensesOperation(InstancesOperation):
     }
     answer_example: ClassVar = {
         "model": "english",
+        "layers": "last",
         "instances": [
             {"text": "the bank of the river", "word": "bank", "start": 4, "end": 8, "cluster": 0, "point": [0.4, -0.1]}
         ],
@@ -169,8 +176,8 @@ class SensesOperation(InstancesOperation):
         return [self._grouped(subject, body) for body in items]
 
     def _grouped(self, subject: ServedModel, body: SensesBody) -> dict[str, Any]:
-        model, instances = subject.model, instances_of(body)
-        unit = instance_vectors(model.encoder, model.tokenizer, instances, options_of(subject, body)).astype(np.float64)
+        model, instances, options = subject.model, instances_of(body), options_of(subject, body)
+        unit = instance_vectors(model.encoder, model.tokenizer, instances, options).astype(np.float64)
         numbers = clusters(unit, body.clusters)
         points = principal_components(unit, 2).tolist()
         records = [
@@ -182,7 +189,12 @@ class SensesOperation(InstancesOperation):
                 {**record, "sense": _sense(subject.senses, each)}
                 for record, each in zip(records, instances, strict=True)
             ]
-        return {"instances": records, "clusters": _named(instances, numbers), "nearest": _nearest(unit)}
+        return {
+            "layers": layers_name(options.layers),
+            "instances": records,
+            "clusters": _named(instances, numbers),
+            "nearest": _nearest(unit),
+        }
 
 
 def _named(instances: Sequence[WordInstance], numbers: Ints) -> list[dict[str, Any]]:

@@ -77,6 +77,7 @@ class ServedModel:
             "path_name": path.name,
             "can": list(self.can),
             "layers": model.encoder.depth,
+            "word_layers": model.bundle.word_layers,
             "heads": getattr(model.bundle.model, "heads", None),
             "width": model.encoder.width,
             "reach": model.encoder.reach,

@@ -7,7 +7,7 @@ import { empty, expect, field, notice, rest, select, within } from "../lib/parts
 import { sentenceEditor } from "../lib/sentences.js";
 import { onTheme } from "../lib/theme.js";
 import { cosineTable, nearestPairs } from "./cosine_table.js";
-import { layerChoices, layersOf } from "./word_requests.js";
+import { layerChoices, layersOf, ownLayers } from "./word_requests.js";
 
 const EXAMPLE = [
   "The *bank* of the river was steep and muddy.",
@@ -19,14 +19,14 @@ const EXAMPLE = [
 
 function mount(root, { api, params, setParams, model }) {
   const standardisers = model.standardisers ?? [];
-  const state = { texts: params.texts ?? EXAMPLE, layers: params.layers ?? "last", by: standardisers.includes(params.by) ? params.by : standardisers[0] ?? "" };
+  const state = { texts: params.texts ?? EXAMPLE, layers: params.layers ?? ownLayers(model), by: standardisers.includes(params.by) ? params.by : standardisers[0] ?? "" };
   const run = newest();
   const place = h("section", { class: "results", "aria-label": "Cosines" });
   let redraw = () => {};
   const body = (items, standardise) => ({ texts: items.map((item) => item.starred), layers: layersOf(state.layers), ...(standardise ? { standardise } : {}), model: model.name });
 
   function keep() {
-    setParams({ texts: state.texts, layers: state.layers === "last" ? "" : state.layers, by: state.by === standardisers[0] ? "" : state.by });
+    setParams({ texts: state.texts, layers: state.layers === ownLayers(model) ? "" : state.layers, by: state.by === standardisers[0] ? "" : state.by });
   }
 
   function show(items, before, after) {

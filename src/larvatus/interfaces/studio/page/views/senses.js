@@ -6,7 +6,7 @@ import { debounce, fill, h } from "../lib/dom.js";
 import { empty, expect, field, notice, rest, select, within } from "../lib/parts.js";
 import { inContext, sentenceEditor } from "../lib/sentences.js";
 import { sensePlane } from "./sense_plane.js";
-import { layerChoices, layersOf, sensesOf } from "./word_requests.js";
+import { layerChoices, layersOf, ownLayers, sensesOf } from "./word_requests.js";
 
 const EXAMPLE = [
   "The *bank* of the river was steep and muddy.",
@@ -35,7 +35,7 @@ function groupingCode(state) {
 }
 
 function mount(root, { api, params, setParams, model }) {
-  const state = { texts: params.texts ?? EXAMPLE, clusters: params.clusters ?? "", layers: params.layers ?? "last", at: params.at === undefined ? -1 : Number(params.at) - 1 };
+  const state = { texts: params.texts ?? EXAMPLE, clusters: params.clusters ?? "", layers: params.layers ?? ownLayers(model), at: params.at === undefined ? -1 : Number(params.at) - 1 };
   const run = newest();
   const place = h("section", { class: "results", "aria-label": "Senses" });
   const detail = h("div", { class: "card" });
@@ -45,7 +45,7 @@ function mount(root, { api, params, setParams, model }) {
   let map = null;
   const body = () => ({ texts: items.map((item) => item.starred), layers: layersOf(state.layers), ...(state.clusters ? { clusters: Number(state.clusters) } : {}), model: model.name });
 
-  const keep = () => setParams({ texts: state.texts, clusters: state.clusters, layers: state.layers === "last" ? "" : state.layers, at: state.at >= 0 ? state.at + 1 : "" });
+  const keep = () => setParams({ texts: state.texts, clusters: state.clusters, layers: state.layers === ownLayers(model) ? "" : state.layers, at: state.at >= 0 ? state.at + 1 : "" });
 
   function choose(index) {
     state.at = index;

@@ -3,8 +3,13 @@
 /** [value, name] of the layers that may be chosen. */
 export function layerChoices(model) {
   const numbers = Array.from({ length: (model.layers ?? 0) + 1 }, (_, n) => [String(n), n === 0 ? "0, before all layers" : `layer ${n}`]);
-  return [["last", "last"], ...(model.layers >= 4 ? [["last4", "mean of the last four"]] : []), ...numbers];
+  const choices = [["last", "last"], ...(model.layers >= 4 ? [["last4", "mean of the last four"]] : []), ...numbers];
+  const own = ownLayers(model);
+  return choices.some(([value]) => value === own) ? choices : [[own, own], ...choices];
 }
+
+/** The layers that the model's word vectors are of by default. */
+export const ownLayers = (model) => model.word_layers ?? "last";
 
 /** A choice of layers as requests say it. */
 export const layersOf = (choice) => (/^\d+$/.test(choice) ? Number(choice) : choice);
