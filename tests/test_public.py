@@ -36,6 +36,7 @@ PUBLIC = {
         "fit_standardiser",
         "head_importance",
         "measure_isotropy",
+        *("amnesic_probe", "probe"),
         "score_pairs",
         "serve_models",
     ),

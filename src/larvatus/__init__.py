@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.leaks import audit_leaks, split_members
     from larvatus.interfaces.api.pairs import score_pairs
     from larvatus.interfaces.api.pretraining import convert, pretrain
+    from larvatus.interfaces.api.probing import amnesic_probe, probe
     from larvatus.interfaces.api.prompting import prompt
     from larvatus.interfaces.api.searching import index_documents, search
     from larvatus.interfaces.api.serving import serve_models
@@ -98,6 +99,7 @@ __all__ = [
     "Written",
     "__version__",
     "ablate",
+    "amnesic_probe",
     "audit_bias",
     "audit_leaks",
     "audit_toxicity",
@@ -123,6 +125,7 @@ __all__ = [
     "load",
     "measure_isotropy",
     "pretrain",
+    "probe",
     "prompt",
     "read_recipe",
     "score_pairs",
@@ -162,6 +165,7 @@ _NAMES = {
     "interfaces.api.leaks": "audit_leaks split_members",
     "interfaces.api.pairs": "score_pairs",
     "interfaces.api.pretraining": "convert pretrain",
+    "interfaces.api.probing": "amnesic_probe probe",
     "interfaces.api.prompting": "prompt",
     "interfaces.api.searching": "index_documents search",
     "interfaces.api.serving": "serve_models",

@@ -228,6 +228,11 @@ COMMANDS = {
         _INTERPRET,
         'Show what attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
     ),
+    "probe": CommandEntry(
+        "probe:probe",
+        _INTERPRET,
+        "Probe what each layer knows: linear and MLP probes, control tasks, description length, random weights.",
+    ),
     "audit": CommandEntry("audit:app", _AUDIT, "Audit a model for bias, leaks of its training text, and toxicity."),
     "studio": CommandEntry(
         "serve:studio",
