@@ -100,6 +100,7 @@ def working(folder: Path, model: Path) -> list[list[str]]:
         f"map bank --corpus {text} --out m.html --model {model} --method pca",
         f"attention the|bank --model {model} --out a.html",
         f"isotropy show --corpus {text} --model {model}",
+        f"probe {rows} --model {model}",
         f"tokenizer train {text} --size 48 --out t",
         f"tokenizer show {model} the|river",
         f"corpus check {text} --workers 1 --against {text}",

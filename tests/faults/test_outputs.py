@@ -38,6 +38,7 @@ FILES: dict[str, list[object]] = {
     "senses tag": ["senses", "tag", "text", "--model", "absent", "--senses", "absent", "--out", "OUT.csv"],
     "evaluate --out": ["evaluate", "absent", "--data", "absent", "--out", "OUT.csv"],
     "isotropy show": ["isotropy", "show", "--model", "absent", "--corpus", "absent", "--plot", "OUT.png"],
+    "probe": ["probe", "absent", "--model", "absent", "--out", "OUT.html"],
     "evaluate --plot": ["evaluate", "absent", "--data", "absent", "--plot", "OUT.png"],
     "evaluate --predictions": ["evaluate", "absent", "--data", "absent", "--predictions", "OUT"],
 }

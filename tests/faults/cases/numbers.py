@@ -162,6 +162,8 @@ OPTIONS = [
     option(f"--layers last{DIGITS}", "embed", lambda place: place.text, "--model", of_model, "--out", "vectors.npy"),
     option("--layers nan,1,1", "embed", lambda place: place.text, "--model", of_model, "--out", "vectors.npy"),
     option("--layers 99", "embed", lambda place: place.text, "--model", of_model, "--out", "v.npy", says=("99",)),
+    option("--hidden 0", "probe", "absent.conll", "--model", of_model),
+    option("--layers nan", "probe", "absent.conll", "--model", of_model, says=("nan",)),
     option("--rogue -1", "isotropy", "show", lambda place: place.text, "--model", of_model),
     option("--shrinkage nan", "isotropy", "show", lambda place: place.text, "--model", of_model),
 ]

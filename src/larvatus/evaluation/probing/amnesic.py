@@ -115,17 +115,12 @@ class AmnesicReport(Tabular):
                 yield Figure.of(metric, value, unit=UNIT, task=self.task, category=name)
 
     def to_dicts(self) -> list[Row]:
-        """A row for each set of vectors."""
-        names = dict.fromkeys([*self.accuracy, *self.probe])
+        """A row for each number."""
+        values = {"masked accuracy": self.accuracy, "probe accuracy": self.probe}
         return [
-            {"vectors": name}
-            | {
-                f"{metric}{end}": value
-                for metric, values in (("masked_accuracy", self.accuracy), ("probe_accuracy", self.probe))
-                for key, value in (interval_dict(values[name]) if name in values else {}).items()
-                for end in ["" if key == "value" else f"_{key}"]
-            }
-            for name in names
+            {"metric": metric, "vectors": name, **interval_dict(value)}
+            for metric, named in values.items()
+            for name, value in named.items()
         ]
 
     def to_dict(self) -> dict[str, Any]:

@@ -134,6 +134,8 @@ def read_probe_data(
     """Examples of a file or table; a fifth is the test part unless one is given, a tenth of the rest validation."""
     chosen = check_task(task, given)
     train, notes = _sampled(_read(chosen, given, columns), limit, seed)
+    if len(train) < FEWEST:
+        raise DataError(f"{train.source}: {len(train)} texts are too few to probe; give {FEWEST} or more")
     if test is None:
         train, held_out = _split(train, 0.2, seed)
     else:
@@ -175,8 +177,6 @@ def _sampled(data: Dataset[Any], limit: int, seed: int) -> tuple[Dataset[Any], t
 
 def _split(data: Dataset[Any], share: float, seed: int) -> tuple[Dataset[Any], Dataset[Any]]:
     """Without, and only, a random share of the texts; documents and equal texts stay together."""
-    if len(data) < FEWEST:
-        raise DataError(f"{data.source}: {len(data)} texts are too few to probe; give {FEWEST} or more")
     owners = np.array(units_of(data))
     order = stream(seed, "probe split", round(100 * share)).permutation(owners.max() + 1)
     reached = np.cumsum(np.bincount(owners)[order])
@@ -318,8 +318,8 @@ def _classes(
         raise DataError(f"{source}: no training example has a label for --task {task}; name another task or column")
     if len(names) < 2:
         raise DataError(f"{source}: all {examples:,} examples are {names[0]!r}; a probe needs two labels or more")
-    if examples < len(names):
-        raise DataError(f"{source}: {examples:,} examples for {len(names):,} labels; give more texts or fewer --labels")
+    if examples < (count := len({row[2] for row in kept})):
+        raise DataError(f"{source}: {examples:,} training examples for {count:,} labels; give more texts")
     if not any(parts[row[4]] == TEST for row in kept):
         raise DataError(f"{source}: the test part has no example; give more texts, or --test FILE")
     notes = []

@@ -16,7 +16,7 @@ and their order only, and can be memorised, but not read from syntax.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -197,10 +197,12 @@ def _pairs(trees: Trees) -> list[tuple[Ints, int]]:
 
 
 @torch.no_grad()
-def _scores(trees: Trees, gold: Sequence[Ints], roots: Sequence[int], projected: object) -> TreeScores:
+def _scores(
+    trees: Trees, gold: Sequence[Ints], roots: Sequence[int], projected: Callable[[int], Sequence[Tensor]]
+) -> TreeScores:
     rows = []
     for n in np.flatnonzero(trees.parts == TEST).tolist():
-        far, deep = projected(n)  # type: ignore[operator]
+        far, deep = projected(n)
         distances = squared_distances(far[:, None])[:, 0].double().numpy()
         depths = deep.square().sum(-1).double().numpy()
         rows.append(
