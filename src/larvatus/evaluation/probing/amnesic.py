@@ -203,7 +203,7 @@ def _masked_states(
 ) -> MaskedStates:
     """Mask some units of each text, at least one, with all their tokens; long texts are read in windows."""
     tokenizer = model.tokenizer
-    template, mask = tokenizer.template.single, tokenizer.id(tokenizer.special.mask)
+    template, mask = tokenizer.template.single, tokenizer.mask_id
     size = predictor.longest_text(tokenizer)
     first, by_owner = np.cumsum([0, *map(len, data.spans)]), _rows_of_texts(data)
     sequences: list[Ints] = []

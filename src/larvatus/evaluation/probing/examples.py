@@ -94,7 +94,7 @@ class ProbeData:
         if not missing.any():
             return self
         note = f"{int(missing.sum()):,} units without a token are left out"
-        kept = ~missing[self.units].any(1)
+        kept = np.asarray(~missing[self.units].any(axis=1), np.bool_).reshape(-1)
         return dataclasses.replace(
             self,
             units=self.units[kept],

@@ -92,8 +92,8 @@ class ProbeReport(Tabular):
         """Every number with its interval."""
         for each in self.layers:
             for name, value in each.metrics.items():
-                where = {"category": f"layer {each.layer}", "group": each.kind}
-                yield Figure.of(name, value, unit=UNIT, task=self.task, **where)
+                category = f"layer {each.layer}"
+                yield Figure.of(name, value, unit=UNIT, task=self.task, category=category, group=each.kind)
         for name, value in self.baselines.items():
             yield Figure.of(self.metric, value, unit=UNIT, task=self.task, group=name)
         if self.expected_layer is not None:
@@ -140,7 +140,7 @@ class ProbeReport(Tabular):
             ]
             for each in self.layers
         ]
-        columns = ("layer", Column("probe", right=False), *(COLUMNS[name] for name in names))
+        columns: list[str | Column] = ["layer", Column("probe", right=False), *(COLUMNS[name] for name in names)]
         counted = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
         return Table(columns, rows, title=f"{self.task}: {self.model} on {self.data} ({counted})", notes=self._notes())
 
@@ -161,10 +161,10 @@ class ProbeReport(Tabular):
             f"{kind} probe": [(each.layer, each.score) for each in self.layers if each.kind == kind]
             for kind in self.kinds
         }
-        for name, said in (("control", "control task"), ("random", "random weights")):
+        for name, label in (("control", "control task"), ("random", "random weights")):
             chosen = [(each.layer, each[name]) for each in self.layers if each.kind == first and name in each.metrics]
             if chosen:
-                lines[f"{said} ({first})"] = chosen
+                lines[f"{label} ({first})"] = chosen
         return layer_picture(f"{self.task}: {COLUMNS[self.metric]} by layer", lines, self.baselines, self.table())
 
     def _repr_html_(self) -> str:

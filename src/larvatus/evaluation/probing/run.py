@@ -93,7 +93,7 @@ class ProbeSettings(SeededSettings):
 
 
 @dataclass(eq=False)
-class Measured:
+class ProbeOutputs:
     """What probes of one encoder give, [L, …], by kind of probe."""
 
     right: dict[ProbeKind, Doubles] = field(default_factory=dict)
@@ -166,7 +166,7 @@ def _probe_labels(model: Model, data: ProbeData, settings: ProbeSettings, read: 
 
 def measure(
     vectors: Floats, data: ProbeData, settings: ProbeSettings, *, control: bool = False, mixes: bool = False
-) -> Measured:
+) -> ProbeOutputs:
     """Train probes on the vectors [L, U, D] of one encoder, some layers at a time."""
     train, test = data.of(TRAIN), data.of(TEST)
     gold, other = torch.from_numpy(data.labels), torch.from_numpy(data.control_labels(settings.seed))
@@ -185,7 +185,7 @@ def measure(
             if control:
                 parts.setdefault(("control", kind), []).append(fit.right(other, train, test))
         del x
-    measured = Measured()
+    measured = ProbeOutputs()
     for (name, kind), arrays in parts.items():
         getattr(measured, name)[kind] = np.concatenate(arrays)
     if mixes:
@@ -203,8 +203,8 @@ class _Fit:
     data: ProbeData
     settings: ProbeSettings
 
-    def log_probabilities(self, y_N: Tensor, train: Ints, asked: Ints) -> Tensor:
-        """log p [G, asked, C] of a probe that is trained on some examples."""
+    def log_probabilities(self, y_N: Tensor, train: Ints, chosen: Ints) -> Tensor:
+        """log p [G, chosen, C] of a probe that is trained on some examples."""
         classes, at = len(self.data.names), torch.from_numpy(train)
         if self.kind == "linear":
             weights = [fit_linear(self.x[:, at], y_N[at], classes)]
@@ -212,7 +212,7 @@ class _Fit:
             split = (train, self.data.of(VALIDATION))
             weights = fit_mlp(self.x, y_N, classes, split=split, hidden=self.settings.hidden, seed=self.settings.seed)
         with torch.no_grad():
-            return log_probabilities(self.x[:, torch.from_numpy(asked)], weights)
+            return log_probabilities(self.x[:, torch.from_numpy(chosen)], weights)
 
     def right(self, y_N: Tensor, train: Ints, test: Ints) -> Doubles:
         answers = self.log_probabilities(y_N, train, test).argmax(-1)
@@ -277,7 +277,12 @@ def baseline_answers(data: ProbeData) -> dict[str, Doubles]:
 
 
 def _metrics(
-    measured: Measured, random: Measured | None, data: ProbeData, settings: ProbeSettings, kind: ProbeKind, at: int
+    measured: ProbeOutputs,
+    random: ProbeOutputs | None,
+    data: ProbeData,
+    settings: ProbeSettings,
+    kind: ProbeKind,
+    at: int,
 ) -> Mapping[str, Interval]:
     """Scores of one layer, with intervals."""
     owners = data.owners[data.of(TEST)]

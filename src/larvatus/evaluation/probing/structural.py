@@ -114,14 +114,14 @@ def _path(heads: Ints, word: int) -> list[int]:
 def spanning_edges(distances: Doubles) -> set[tuple[int, int]]:
     """Edges (low, high) of the minimum spanning tree (Prim)."""
     near, parent = distances[0].copy(), np.zeros(len(distances), np.int64)
-    near[0], found = np.inf, set()
+    near[0], joined = np.inf, set()
     for _ in range(len(distances) - 1):
         word = int(near.argmin())
-        found.add((min(word, int(parent[word])), max(word, int(parent[word]))))
+        joined.add((min(word, int(parent[word])), max(word, int(parent[word]))))
         closer = (distances[word] < near) & np.isfinite(near)
         near[closer], parent[closer] = distances[word][closer], word
         near[word] = np.inf
-    return found
+    return joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ def probe_trees(vectors: Floats, trees: Trees, *, seed: int, rank: int = RANK) -
     used = np.concatenate([np.arange(trees.first[n], trees.first[n + 1]) for n in np.flatnonzero(trees.parts == TRAIN)])
     mean = z_LUD[:, used].mean(1, keepdim=True)
     deviation = z_LUD[:, used].std(1, keepdim=True).clamp_min(1e-6)
-    gold = [tree_distances(heads) if part >= 0 else np.zeros((0, 0)) for heads, part in _pairs(trees)]
+    gold = [tree_distances(heads) if part >= 0 else np.zeros((0, 0), np.int64) for heads, part in _pairs(trees)]
     roots = [int(np.flatnonzero(heads == 0)[0]) if part >= 0 else 0 for heads, part in _pairs(trees)]
 
     def words(sentences: Ints) -> tuple[Tensor, Tensor]:
@@ -183,7 +183,7 @@ def probe_trees(vectors: Floats, trees: Trees, *, seed: int, rank: int = RANK) -
 
 def project(h_GBTD: Tensor, weights_GDR: Tensor) -> Tensor:
     """B h, [G, B, T, R]."""
-    return (h_GBTD.flatten(1, 2) @ weights_GDR).unflatten(1, h_GBTD.shape[1:3])
+    return (h_GBTD.flatten(1, 2) @ weights_GDR).view(*h_GBTD.shape[:3], -1)
 
 
 def squared_distances(p_GBTR: Tensor) -> Tensor:
@@ -219,12 +219,12 @@ def sentence_scores(
     wanted = {(a, b) for a, b in np.argwhere(np.triu(gold == 1)).tolist() if scored[a] and scored[b]}
     # punctuation joins no others, so it has no part in the spanning tree
     kept = np.flatnonzero(scored)
-    found = (
+    joined = (
         {(int(kept[a]), int(kept[b])) for a, b in spanning_edges(distances[np.ix_(kept, kept)])}
         if len(kept) > 1
         else set()
     )
-    uuas = (float(len(wanted & found)), float(len(wanted)))
+    uuas = (float(len(wanted & joined)), float(len(wanted)))
     rank, deep = (0.0, 0.0), (0.0, 0.0)
     if SPEARMAN_WORDS[0] <= len(gold) <= SPEARMAN_WORDS[1]:
         rhos = [spearman(np.delete(distances[i], i), np.delete(gold[i], i)) for i in range(len(gold))]

@@ -127,8 +127,8 @@ def _mean_loss(loss: Loss, weights: Sequence[Tensor], examples: Ints, at_once: i
 def initial(shape: Sequence[int], deviation: float, seed: int, purpose: str) -> Tensor:
     """Normal weights, the same for every group."""
     generator = torch.Generator().manual_seed(derive(seed, f"probe {purpose}"))
-    one = torch.empty(*shape[1:]).normal_(0, deviation, generator=generator)
-    return one.expand(*shape).clone()
+    weights = torch.empty(*shape[1:]).normal_(0, deviation, generator=generator)
+    return weights.expand(*shape).clone()
 
 
 def fit_mlp(
