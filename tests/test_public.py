@@ -39,6 +39,7 @@ PUBLIC = {
         "knockout",
         "measure_faithfulness",
         "measure_isotropy",
+        *("amnesic_probe", "probe"),
         "score_pairs",
         "serve_models",
     ),

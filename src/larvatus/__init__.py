@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.interpretation import fit_standardiser, head_importance, measure_isotropy
     from larvatus.interfaces.api.leaks import audit_leaks, split_members
     from larvatus.interfaces.api.pretraining import convert, pretrain
+    from larvatus.interfaces.api.probing import amnesic_probe, probe
     from larvatus.interfaces.api.prompting import prompt
     from larvatus.interfaces.api.searching import index_documents, search
     from larvatus.interfaces.api.serving import serve_models
@@ -101,6 +102,7 @@ __all__ = [
     "Written",
     "__version__",
     "ablate",
+    "amnesic_probe",
     "audit_bias",
     "audit_leaks",
     "audit_toxicity",
@@ -128,6 +130,7 @@ __all__ = [
     "measure_faithfulness",
     "measure_isotropy",
     "pretrain",
+    "probe",
     "prompt",
     "read_recipe",
     "score_pairs",
@@ -170,6 +173,7 @@ _NAMES = {
     "interfaces.api.interpretation": "fit_standardiser head_importance measure_isotropy",
     "interfaces.api.leaks": "audit_leaks split_members",
     "interfaces.api.pretraining": "convert pretrain",
+    "interfaces.api.probing": "amnesic_probe probe",
     "interfaces.api.prompting": "prompt",
     "interfaces.api.searching": "index_documents search",
     "interfaces.api.serving": "serve_models",

@@ -103,6 +103,7 @@ def working(folder: Path, model: Path) -> list[list[str]]:
         f"patch the|[MASK]|ran a|[MASK]|ran --answers river,bank --model {model}",
         f"knockout --corpus {text} --tokens 500 --greedy 0 --model {model}",
         f"features train --corpus {text} --layer 1 --out f --size 32 --k 4 --model {model}",
+        f"probe {rows} --model {model}",
         f"tokenizer train {text} --size 48 --out t",
         f"tokenizer show {model} the|river",
         f"corpus check {text} --workers 1 --against {text}",

@@ -40,6 +40,7 @@ FILES: dict[str, list[object]] = {
     "isotropy show": ["isotropy", "show", "--model", "absent", "--corpus", "absent", "--plot", "OUT.png"],
     "patch": ["patch", "a [MASK]", "the [MASK]", "--answers", "a,b", "--model", "absent", "--html", "OUT.html"],
     "features show": ["features", "show", "absent", "--html", "OUT.html"],
+    "probe": ["probe", "absent", "--model", "absent", "--out", "OUT.html"],
     "evaluate --plot": ["evaluate", "absent", "--data", "absent", "--plot", "OUT.png"],
     "evaluate --predictions": ["evaluate", "absent", "--data", "absent", "--predictions", "OUT"],
 }

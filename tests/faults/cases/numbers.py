@@ -164,6 +164,8 @@ OPTIONS = [
     option("--layers 99", "embed", lambda place: place.text, "--model", of_model, "--out", "v.npy", says=("99",)),
     option("--samples 5", "knockout", "--corpus", lambda place: place.text, "--model", of_model),
     option("--layer 9", "features", "train", "--corpus", lambda place: place.text, "--model", of_model, "--out", "f"),
+    option("--hidden 0", "probe", "absent.conll", "--model", of_model),
+    option("--layers nan", "probe", "absent.conll", "--model", of_model, says=("nan",)),
     option("--rogue -1", "isotropy", "show", lambda place: place.text, "--model", of_model),
     option("--shrinkage nan", "isotropy", "show", lambda place: place.text, "--model", of_model),
 ]

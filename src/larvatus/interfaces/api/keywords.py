@@ -29,6 +29,25 @@ class ColumnKeywords(TypedDict, total=False):
     word: str | None
 
 
+class ProbeKeywords(TypedDict, total=False):
+    seed: int
+    task: Literal["tag", "spans", "relations", "arcs", "roles", "coref", "structure"] | None
+    layers: Sequence[int]
+    probe: Literal["both", "linear", "mlp"]
+    hidden: int
+    limit: int
+    labels: int
+    description_length: bool
+    random_weights: bool
+    memory: float
+    samples: int
+
+
+class WordFilesKeywords(TypedDict, total=False):
+    word: str | None
+    tag: str | None
+
+
 class TextKeywords(TypedDict, total=False):
     language: str
     sentences: Literal["library", "newline"]
@@ -81,6 +100,10 @@ class BudgetKeywords(TypedDict, total=False):
     minutes: float | None
     epochs: float | None
     tokens: int | None
+
+
+class AmnesicProbeKeywords(ProbeKeywords, WordFilesKeywords, total=False):
+    pass
 
 
 class AuditBiasKeywords(ColumnKeywords, total=False):
@@ -307,6 +330,10 @@ class PretrainKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=Fals
     save_every: int | None
     tensorboard: bool
     parallel: Literal["auto", "replicate", "shard"]
+
+
+class ProbeKeywords(ProbeKeywords, WordFilesKeywords, total=False):
+    pass
 
 
 class PromptKeywords(TypedDict, total=False):

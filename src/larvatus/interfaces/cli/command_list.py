@@ -251,6 +251,11 @@ COMMANDS = {
         _INTERPRET,
         "Attribute a filled blank, a class, a tag or an answer to words; or measure which method to trust (--data).",
     ),
+    "probe": CommandEntry(
+        "probe:probe",
+        _INTERPRET,
+        "Probe what each layer knows: linear and MLP probes, control tasks, description length, random weights.",
+    ),
     "audit": CommandEntry("audit:app", _AUDIT, "Audit a model for bias, leaks of its training text, and toxicity."),
     "studio": CommandEntry(
         "serve:studio",

@@ -1,0 +1,1 @@
+"""Probes: what each layer of an encoder knows, next to controls."""
