@@ -69,12 +69,15 @@ def _steps(step: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
 
 @cache
 def character_classes() -> dict[str, str]:
-    """Characters that the library treats as punctuation, as accents of BERT, as marks, and as unseen."""
+    """Characters that the library treats as punctuation, as accents of BERT, as marks, as unseen, and as undivided.
+
+    Its tables are those of Unicode 8 and 9; a browser's are new, and would split or drop others.
+    """
     cut = pre_tokenizers.BertPreTokenizer()
     off = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}
     clean = normalizers.BertNormalizer(**{**off, "clean_text": True})
     bare = normalizers.BertNormalizer(**{**off, "strip_accents": True})
-    every = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs", "Lo")]
+    every = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs")]
 
     def those(categories: str, holds: Callable[[str], bool]) -> str:
         return "".join(char for char in every if unicodedata.category(char)[0] in categories and holds(char))
@@ -83,5 +86,8 @@ def character_classes() -> dict[str, str]:
         "punctuation": those("PSM", lambda char: len(cut.pre_tokenize_str(f"x{char}x")) == 3),
         "accents": those("M", lambda char: bare.normalize_str(f"x{char}") == "x"),
         "marks": those("M", lambda char: normalizers.StripAccents().normalize_str(f"x{char}") == "x"),
+        "undivided": "".join(
+            char for char in every if unicodedata.normalize("NFKD", char) != char == normalizers.NFKD().normalize_str(char)
+        ),
         "unseen": those("CS", lambda char: clean.normalize_str(f"x{char}x") == "xx"),
     }

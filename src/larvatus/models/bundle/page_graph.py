@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from larvatus.core.batch import TokenBatch
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.models.bundle.onnx_file import OPSET, check_onnx, open_session, quiet_export, visible_mask
-from larvatus.models.bundle.weight_files import LARGEST
+from larvatus.models.bundle.weight_files import LARGEST, SHORTEST_ROW
 from larvatus.models.network import Network
 from larvatus.models.nn.attention.attention import Attention
 from larvatus.models.nn.attention.attention_mask import AttentionMask
@@ -62,6 +62,7 @@ class RoundedRows(nn.Module):
         self.register_buffer("scale_O", scale_O)
         self.register_buffer("bias_O", None if bias_O is None else bias_O.detach())
         self.rows = rows
+        self.num_embeddings = len(weight_OI)
 
     @property
     def weight(self) -> Tensor:
@@ -74,9 +75,9 @@ class RoundedRows(nn.Module):
 
 
 def rounded(module: nn.Module) -> nn.Module:
-    """The same module with every linear layer and embedding rounded to 8 bits, in place."""
+    """The same module with linear layers and embeddings rounded to 8 bits, in place; short rows stay."""
     for name, part in module.named_children():
-        if isinstance(part, nn.Linear | nn.Embedding):
+        if isinstance(part, nn.Linear | nn.Embedding) and part.weight.shape[1] >= SHORTEST_ROW:
             bias = part.bias if isinstance(part, nn.Linear) else None
             setattr(module, name, RoundedRows(part.weight.detach().float(), bias, rows=isinstance(part, nn.Embedding)))
         else:

@@ -5,7 +5,7 @@
 //
 // A step maps a piece (characters, and where in the text each comes from) to a piece, or to several. Python refuses to
 // export a tokenizer with a step that is not in these tables (`offline_tokenizer.py`). `classes` are the punctuation,
-// the accents and the unseen characters of the library, whose Unicode is older than that of browsers.
+// the accents, the unseen and the undivided characters of the library, whose Unicode is older than that of browsers.
 
 const piece = (chars, from, to) => ({ chars, from, to });
 const whole = (text) => {
@@ -36,7 +36,7 @@ function starter(char) {
 }
 
 /** [character, change]: change 1 where a character has more than one, else 0; marks in canonical order. */
-function decomposed(chars, form) {
+function decomposed(chars, form, undivided) {
   const made = [];
   let run = [];
   const flush = () => {
@@ -45,7 +45,7 @@ function decomposed(chars, form) {
     run = [];
   };
   for (const char of chars) {
-    Array.from(char.normalize(form)).forEach((each, n) => {
+    Array.from(undivided.has(char) ? char : char.normalize(form)).forEach((each, n) => {
       if (starter(each)) flush(), made.push([each, n ? 1 : 0]);
       else run.push([each, n ? 1 : 0]);
     });
@@ -88,10 +88,10 @@ function placed(it, pairs) {
   return made;
 }
 
-const normalForm = (form) => (it) => {
+const normalForm = (form) => (_, { undivided }) => (it) => {
   const text = it.chars.join("");
   if (text.normalize(form) === text) return it;
-  const pairs = decomposed(it.chars, form.replace("C", "D"));
+  const pairs = decomposed(it.chars, form.replace(/C$/, "D"), undivided);
   return placed(it, form.endsWith("C") ? composed(pairs) : pairs);
 };
 
@@ -105,18 +105,19 @@ const lowered = (it) => spread(it, (char) => Array.from(char.toLowerCase()));
 
 const NORMALIZERS = {
   Sequence: ({ normalizers }, classes) => normalizers.map((step) => NORMALIZERS[step.type](step, classes)).reduce((first, then) => (it) => then(first(it)), (it) => it),
-  NFC: () => normalForm("NFC"),
-  NFD: () => normalForm("NFD"),
-  NFKC: () => normalForm("NFKC"),
-  NFKD: () => normalForm("NFKD"),
+  NFC: normalForm("NFC"),
+  NFD: normalForm("NFD"),
+  NFKC: normalForm("NFKC"),
+  NFKD: normalForm("NFKD"),
   Lowercase: () => lowered,
   StripAccents: (_, { marks }) => (it) => kept(it, (char) => !marks.has(char)),
   Nmt: () => (it) => spread(kept(it, (char) => !NMT_GONE.test(char)), (char) => [NMT_SPACE.test(char) ? " " : char]),
   Replace: ({ pattern, content }) => (it) => replaced(it, new RegExp(pattern.Regex ?? escaped(pattern.String), "gu"), content),
-  BertNormalizer: ({ clean_text, handle_chinese_chars, strip_accents, lowercase }, { unseen, accents }) => (it) => {
+  BertNormalizer: ({ clean_text, handle_chinese_chars, strip_accents, lowercase }, classes) => (it) => {
+    const { unseen, accents } = classes;
     if (clean_text) it = spread(kept(it, (char) => !unseen.has(char) && !/\p{Co}/u.test(char)), (char) => [SPACE.test(char) ? " " : char]);
     if (handle_chinese_chars) it = spread(it, (char) => (HAN.test(char) ? [" ", char, " "] : [char]));
-    if (strip_accents ?? lowercase) it = kept(normalForm("NFD")(it), (char) => !accents.has(char));
+    if (strip_accents ?? lowercase) it = kept(normalForm("NFD")(null, classes)(it), (char) => !accents.has(char));
     return lowercase ? lowered(it) : it;
   },
 };
