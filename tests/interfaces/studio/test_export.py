@@ -126,7 +126,8 @@ def test_groups_and_points_are_those_of_the_server(computed: dict[str, Any]) -> 
 
 
 SHAPES = {
-    "modern": {"norm": "pre", "positions": "rotary", "gated": True, "biases": False, "segments": 0, "local_attention": 4, "global_every": 2, "first_norm": False},
+    "modern": {"norm": "pre", "positions": "rotary", "gated": True, "biases": False, "segments": 0, "first_norm": False}
+    | {"local_attention": 4, "global_every": 2},
     "bert": {"embedding": 8, "relative_buckets": 8, "relative_distance": 16},
 }  # fmt: skip
 
@@ -141,7 +142,13 @@ def test_the_graph_gives_every_layer_head_and_word_of_the_network_with_rounded_w
     encoder, head = network.encoder, network.objectives["masked-lm"]
     ids = np.random.default_rng(0).integers(0, len(encoder.word_vectors), (3, 9))
     places = np.array([(layer * 3 + row) * 9 + at for layer in range(3) for row in range(3) for at in (0, 5, 8)])
-    given = dict(zip(output_names(2), open_session(tmp_path / "model.onnx").run(None, {"input_ids": ids, "places": places}), strict=True))
+    given = dict(
+        zip(
+            output_names(2),
+            open_session(tmp_path / "model.onnx").run(None, {"input_ids": ids, "places": places}),
+            strict=True,
+        )
+    )
     batch = TokenBatch.of(ids.tolist()).map(torch.from_numpy)
     with torch.inference_mode():
         states = encoder(batch, layers=[0, 1, 2])
@@ -191,7 +198,9 @@ def test_a_page_holds_all_that_it_names_and_no_outside_address(
         for other in script.read_text("utf-8").split('from "')[1:]:
             assert (script.parent / other.partition('"')[0]).is_file(), (script, other[:40])
     assert "9.9.9" in (site / "LICENCES.txt").read_text("utf-8")
-    with pytest.raises(ArtefactError, match="exists; choose another folder, or replace an earlier page with --overwrite"):
+    with pytest.raises(
+        ArtefactError, match="exists; choose another folder, or replace an earlier page with --overwrite"
+    ):
         export_page(model, out=site, runtime=runtime)
     (site / "mine.txt").write_text("of the old page")
     export_page(model, out=site, runtime=runtime, overwrite=True)
@@ -223,16 +232,21 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
     assert not (tmp_path / "site").exists()
 
 
+SPLIT = {"type": "Split", "pattern": {"String": "a"}, "behavior": "Isolated", "invert": False}
+SPACED = {"add_prefix_space": False, "use_regex": True}
+BARE: dict[str, Any] = {"added_tokens": []}
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"normalizer": {"type": "Prepend", "prepend": "x"}}, "it has the step Prepend"),
-        ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a+"}, "behavior": "Isolated", "invert": False}}, "it splits by the pattern 'a\\+'"),
-        ({"pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}, "behavior": "Removed", "invert": False}}, "it splits with Removed"),
-        ({"post_processor": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}}, "it trims offsets"),
-        ({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}, "added_tokens": []}, "its model is WordLevel"),
+        ({"pre_tokenizer": {**SPLIT, "pattern": {"Regex": "a+"}}}, "it splits by the pattern 'a\\+'"),
+        ({"pre_tokenizer": {**SPLIT, "behavior": "Removed"}}, "it splits with Removed"),
+        ({"post_processor": {"type": "ByteLevel", "trim_offsets": True, **SPACED}}, "it trims offsets"),
+        ({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}, **BARE}, "its model is WordLevel"),
     ],
-)  # fmt: skip
+)
 def test_a_tokenizer_that_javascript_would_run_differently_is_refused(
     change: dict[str, Any], reason: str, vocabularies: dict[str, Tokenizer]
 ) -> None:

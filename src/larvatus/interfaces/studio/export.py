@@ -1,12 +1,12 @@
 """The studio as a folder of files: views of one model that need no server, only a browser (`larvatus studio export`).
 
-    page = export_page("runs/mine", out="site", runtime="node_modules/onnxruntime-web")
-    page.size, page.left_out
+page = export_page("runs/mine", out="site", runtime="node_modules/onnxruntime-web")
+page.size, page.left_out
 
-    site/index.html, css/, lib/, views/, offline/      the studio's own files, as far as the page imports them
-    site/model/                                        model.onnx (`bundle/page_graph.py`), tokenizer.json, page.json
-    site/runtime/                                      ONNX Runtime for the web, as its npm package has it
-    site/LICENCES.txt
+site/index.html, css/, lib/, views/, offline/      the studio's own files, as far as the page imports them
+site/model/                                        model.onnx (`bundle/page_graph.py`), tokenizer.json, page.json
+site/runtime/                                      ONNX Runtime for the web, as its npm package has it
+site/LICENCES.txt
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ def _check_size(bundle: Bundle, vendored: Path, limit: float) -> None:
 
 def _too_large(size: float, limit: float) -> str:
     return (
-        f"the page would have {size / 1e6:,.0f} MB, and the limit is {limit:,.0f}; export a smaller model, or allow more "
-        f"with --limit {int(size / 1e6) + 2}"
+        f"the page would have {size / 1e6:,.0f} MB, and the limit is {limit:,.0f}; export a smaller model, or allow "
+        f"more with --limit {int(size / 1e6) + 2}"
     )
 
 
@@ -216,11 +216,15 @@ def _write_site(folder: Path, version: str) -> None:
         shutil.copyfile(path, target)
     html = (PAGE / "index.html").read_text(encoding="utf-8")
     html = re.sub(rf'  <link rel="stylesheet" href="css/(?!(?:{"|".join(STYLES)})\.css)[^\n]*\n', "", html)
-    html = html.replace('<html lang="en">', '<html lang="en" data-offline>').replace('src="main.js"', 'src="offline/main.js"')
+    html = html.replace('<html lang="en">', '<html lang="en" data-offline>').replace(
+        'src="main.js"', 'src="offline/main.js"'
+    )
     policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     html = html.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n  {policy}')
     waiting = "The page needs a file server, which may be on this computer: python -m http.server"
-    html = html.replace('<main id="main" tabindex="-1">', f'<main id="main" tabindex="-1"><p class="faint">{waiting}</p>')
+    html = html.replace(
+        '<main id="main" tabindex="-1">', f'<main id="main" tabindex="-1"><p class="faint">{waiting}</p>'
+    )
     (folder / "index.html").write_text(html, encoding="utf-8")
     (folder / "LICENCES.txt").write_text(LICENCES.format(runtime=RUNTIME, version=version), encoding="utf-8")
 

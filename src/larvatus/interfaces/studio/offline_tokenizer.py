@@ -1,7 +1,7 @@
 """What the exported page needs of a tokenizer: whether JavaScript runs it, and the library's classes of characters.
 
-    check_offline_tokenizer(tokenizer)         # refuses what page/offline/tokenizer.js has no step for
-    character_classes()["punctuation"]         # '!"#$%&…'
+check_offline_tokenizer(tokenizer)         # refuses what page/offline/tokenizer.js has no step for
+character_classes()["punctuation"]         # '!"#$%&…'
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def _unsupported(settings: dict[str, Any]) -> Iterator[str]:
                 yield f"it splits by the pattern {pattern['Regex']!r:.60}"
             elif step["type"] == "Split" and (step["behavior"] != "Isolated" or step["invert"]):
                 yield f"it splits with {step['behavior']}"
-    yield from (f"{token['content']!r:.40} is an added token" for token in settings["added_tokens"] if not token["special"])
+    yield from (
+        f"{token['content']!r:.40} is an added token" for token in settings["added_tokens"] if not token["special"]
+    )
     yield from ("it trims offsets" for step in _steps(settings.get("post_processor")) if step.get("trim_offsets"))
 
 
@@ -87,7 +89,9 @@ def character_classes() -> dict[str, str]:
         "accents": those("M", lambda char: bare.normalize_str(f"x{char}") == "x"),
         "marks": those("M", lambda char: normalizers.StripAccents().normalize_str(f"x{char}") == "x"),
         "undivided": "".join(
-            char for char in every if unicodedata.normalize("NFKD", char) != char == normalizers.NFKD().normalize_str(char)
+            char
+            for char in every
+            if unicodedata.normalize("NFKD", char) != char == normalizers.NFKD().normalize_str(char)
         ),
         "unseen": those("CS", lambda char: clean.normalize_str(f"x{char}x") == "xx"),
     }

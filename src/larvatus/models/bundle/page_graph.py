@@ -1,6 +1,6 @@
 """A transformer as one ONNX file for a page in the browser: every layer, every attention head, words at any layer.
 
-    difference = write_page_graph(network, Path("model.onnx"))    # largest difference from torch; refused above TOLERANCE
+    difference = write_page_graph(network, Path("model.onnx"))    # largest difference from torch
 
     input_ids [B, L], places [M]  →  states [layers + 1, B, L, D], attention_1 … attention_n [B, H, L, L],
                                      log_probabilities [M, V] (models with a masked-LM head)
@@ -42,8 +42,7 @@ TOLERANCE = 1e-3
 
 def masked_head(network: Network) -> MaskedLM | None:
     """The masked-LM head of the network's own encoder; that of a generator reads other states."""
-    head = network.objectives["masked-lm"] if "masked-lm" in network.objectives else None
-    return head if isinstance(head, MaskedLM) else None
+    return next((head for head in network.objectives.values() if isinstance(head, MaskedLM)), None)
 
 
 def page_bytes(network: Network) -> int:
@@ -167,7 +166,9 @@ def _difference(graph: PageGraph, network: Network, path: Path) -> float:
         ids_BL = sampler.integers(0, len(encoder.word_vectors), (2, length))
         batch = TokenBatch.of(ids_BL.tolist()).map(torch.from_numpy)
         places = np.arange(2 * length) + 2 * length * encoder.depth
-        given = dict(zip(output_names(encoder.depth), session.run(None, {"input_ids": ids_BL, "places": places}), strict=True))
+        given = dict(
+            zip(output_names(encoder.depth), session.run(None, {"input_ids": ids_BL, "places": places}), strict=True)
+        )
         for layer, weights in enumerate(encoder.attention(batch), start=1):
             most = max(most, float(np.abs(given[f"attention_{layer}"] - torch.stack(weights).numpy()).max()))
         if isinstance(graph.head, MaskedLM):

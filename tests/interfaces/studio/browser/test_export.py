@@ -22,7 +22,12 @@ from tests.interfaces.studio.browser.guarded import Guarded
 
 pytestmark = pytest.mark.proof
 TEXT = "the [MASK] bank of the river."
-MARKED = ["the river *bank* was wide", "a deep river *bank* and", "please turn your *homework* in", "the *homework* was deep"]
+MARKED = [
+    "the river *bank* was wide",
+    "a deep river *bank* and",
+    "please turn your *homework* in",
+    "the *homework* was deep",
+]
 DRAWN = {
     "fill": ({"text": "the [MASK] was [MASK]"}, ".bar-row"),
     "layers": ({"text": "the river was wide", "blanks": "1"}, ".lens td"),
@@ -33,7 +38,7 @@ DRAWN = {
 PHONE = {"width": 390, "height": 844}
 CLIPPED = """() => [...document.querySelectorAll("main :is(button, input, select, textarea, a, h1, h2, p)")]
     .filter((each) => each.getClientRects().length && !each.closest(".table-wrap"))
-    .filter((each) => each.getBoundingClientRect().right > innerWidth + 1).map((each) => each.outerHTML.slice(0, 120))"""
+    .filter((each) => each.getBoundingClientRect().right > innerWidth + 1).map((each) => each.outerHTML.slice(0, 99))"""
 POST = """async ([path, body]) => {
   const worker = window.tested ??= new Worker("offline/worker.js", { type: "module" });
   return await new Promise((resolve) => {
@@ -49,9 +54,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def model(
-    chromium: Any, tiny_model: Callable[..., Any], save_tiny: Callable[..., Path], tmp_path_factory: Any
-) -> Path:
+def model(chromium: Any, tiny_model: Callable[..., Any], save_tiny: Callable[..., Path], tmp_path_factory: Any) -> Path:
     """A model in int8, so that Python reads the weights that the page has."""
     folder: Path = tmp_path_factory.mktemp("model")
     shape = {"norm": "pre", "positions": "rotary", "gated": True, "local_attention": 4, "global_every": 2}
@@ -157,7 +160,9 @@ def test_fills_are_those_of_python(answers: Callable[..., Any], model: Path) -> 
         wanted = loaded.fill(text, top=8, **options).to_dict()
         (given,) = answers("/v1/fill", texts=[text], top=8, **options)["results"]
         assert (given["read"], given["total"]) == (wanted["read"], wanted["total"])
-        for mine, theirs in zip([given["fills"], *given["marginals"]], [wanted["fills"], *wanted["marginals"]], strict=True):
+        for mine, theirs in zip(
+            [given["fills"], *given["marginals"]], [wanted["fills"], *wanted["marginals"]], strict=True
+        ):
             assert [each["text"] for each in mine] == [each["text"] for each in theirs]
             probabilities = ([each["probability"] for each in some] for some in (mine, theirs))
             np.testing.assert_allclose(*probabilities, atol=1e-3)
