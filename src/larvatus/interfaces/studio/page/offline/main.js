@@ -52,3 +52,4 @@ startShell({
   loadModels: async () => [card],
   foot: h("footer", { class: "page-foot faint" }, "Everything is computed in this browser; nothing is sent anywhere.", note, " ", h("a", { href: "LICENCES.txt" }, "Licences")),
 });
+for (const { load } of VIEWS) load(); // now, so that the page needs no network once it is open
