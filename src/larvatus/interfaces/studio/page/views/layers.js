@@ -17,7 +17,7 @@ function tableOf({ answer, layers }, number, several) {
     h(
       "tr",
       null,
-      h("th", { scope: "row" }, layer || "embeddings"),
+      h("th", { scope: "row" }, layer),
       h("td", null, h("span", { class: "bar-track lens-track", "aria-hidden": "true" }, h("span", { class: "bar", style: { "inline-size": `${Math.max(0.4, 100 * probability)}%` } })), h("span", { class: "number" }, percent(probability))),
       h("td", { class: "number" }, rank.toLocaleString("en")),
       fills.map((each) => h("td", { class: each.token === answer ? "lens-answer" : null }, h("span", { class: "material", dir: "auto" }, shownToken(each.token)), " ", h("span", { class: "number faint" }, percent(each.probability)))),
@@ -63,7 +63,7 @@ function mount(root, { api, params, setParams, model }) {
     await within(results, async () => {
       const text = blanked(state.text, list, state.chosen);
       const answer = await run((signal) => api.post("/v1/lens", { text, top: TOP, model: model.name }, { signal }));
-      const about = h("p", { class: "soft" }, "Each row reads the states of one layer with the head that was trained on the last. Lower layers were never trained to be read so: a word far down in the ranks may be known there in another form.");
+      const about = h("p", { class: "soft" }, "Each row reads the states of one layer, 0 before all, with the head that was trained on the last. Lower layers were never trained to be read so: a word far down in the ranks may be known there in another form.");
       fill(results, about, answer.blanks.map((blank, number) => tableOf(blank, number, answer.blanks.length > 1)), answer.read < answer.total && h("p", { class: "faint" }, `Read ${answer.read} of ${answer.total} tokens, around the blanks.`));
       return answer.blanks.map((blank) => `${blank.answer}, first at the top in ${firstLayer(blank)}`).join("; ");
     }, { words: "Reading…" });
