@@ -10,7 +10,7 @@ lower layer gives its logit lens (nostalgebraist 2020), and the last one what th
 have equal lengths, so that there is no padding.
 
 Weights are integers with a scale for each row, as in `model.int8.safetensors`, and are multiplied out when the file is
-loaded: products stay in float32. With rounded activations (dynamic int8), probabilities of the English model were up to 0.2 off.
+loaded: products stay in float32. With rounded activations (dynamic int8), probabilities were up to 0.2 off.
 """
 
 from __future__ import annotations
