@@ -77,12 +77,16 @@ class RoundedRows(nn.Module):
         return F.linear(given, self.weight, self.bias_O)
 
 
+TABLES = (nn.Linear, nn.Embedding)
+
+
 def rounded(module: nn.Module) -> nn.Module:
     """The same module with linear layers and embeddings rounded to 8 bits, in place; short rows stay."""
     for name, part in module.named_children():
-        if isinstance(part, nn.Linear | nn.Embedding) and part.weight.shape[1] >= SHORTEST_ROW:
+        if isinstance(part, TABLES) and part.weight.shape[1] >= SHORTEST_ROW:
             bias = part.bias if isinstance(part, nn.Linear) else None
-            setattr(module, name, RoundedRows(part.weight.detach().float(), bias, rows=isinstance(part, nn.Embedding)))
+            rows = not isinstance(part, nn.Linear)
+            setattr(module, name, RoundedRows(part.weight.detach().float(), bias, rows=rows))
         else:
             rounded(part)
     return module
