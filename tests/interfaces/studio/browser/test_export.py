@@ -115,11 +115,15 @@ def test_a_page_that_was_opened_needs_no_network(open_page: Callable[..., Guarde
     studio = open_page()
     show(studio, "inside")
     studio.page.wait_for_load_state("networkidle")
+    failed: list[str] = []
+    studio.page.on("requestfailed", lambda request: failed.append(request.url.removeprefix(studio.served.page)))
+    studio.allow("ERR_INTERNET_DISCONNECTED")  # chromium asks for the icon again
     studio.context.set_offline(True)
     for name in ("Fill", "Layers", "Senses", "Compare words"):
         studio.page.get_by_role("navigation").get_by_role("link", name=name).click()
         studio.page.get_by_role("heading", level=1, name=name).wait_for()
         studio.page.locator(".results:not([aria-busy]) .card").first.wait_for()
+    assert set(failed) <= {"icon.svg"}
 
 
 def test_words_are_blanked_and_layers_read_by_keyboard(open_page: Callable[..., Guarded]) -> None:
