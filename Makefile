@@ -25,7 +25,7 @@ proof: .venv/dev
 
 # the pages and the studio in a real browser; what is missing is installed, or fails, and nothing is skipped
 browser: .venv/browser
-	LARVATUS_BROWSER=required $(BIN)/pytest tests/interfaces/browser tests/interfaces/studio/browser -m 'proof or not proof'
+	LARVATUS_BROWSER=required $(BIN)/pytest tests/interfaces/browser tests/interfaces/studio/browser tests/interfaces/studio/test_export.py -m 'proof or not proof'
 
 lint: .venv/dev
 	$(BIN)/ruff check src tests benchmarks packages
@@ -77,7 +77,7 @@ clean:
 .venv/browser: .venv/dev
 	$(INSTALL) --editable '.[browser]'
 	command -v chromium || command -v chromium-browser || command -v google-chrome || { apt-get update && apt-get install --yes chromium; }
-	npm install --silent --no-save --prefix .venv/npm axe-core@4.14.0
+	npm install --silent --no-save --prefix .venv/npm axe-core@4.14.0 onnxruntime-web@1.30.0
 	touch $@
 
 .venv/docs: .venv/core

@@ -51,3 +51,12 @@ def axe_script() -> Path:
     if not path.is_file():
         missing(f"no axe-core in {folder}: name its folder by AXE_CORE, or make browser")
     return path
+
+
+def runtime_folder() -> Path:
+    """The npm package with ONNX Runtime for the web: named by `ONNXRUNTIME_WEB`, or where `make browser` has it."""
+    named = os.environ.get("ONNXRUNTIME_WEB")
+    folder = Path(named) if named else ROOT / ".venv" / "npm" / "node_modules" / "onnxruntime-web"
+    if not (folder / "package.json").is_file():
+        missing(f"no onnxruntime-web in {folder}: name its folder by ONNXRUNTIME_WEB, or make browser")
+    return folder

@@ -258,9 +258,9 @@ COMMANDS = {
     ),
     "audit": CommandEntry("audit:app", _AUDIT, "Audit a model for bias, leaks of its training text, and toxicity."),
     "studio": CommandEntry(
-        "serve:studio",
+        "serve:app",
         _SERVE,
-        "Open a page to fill blanks, inspect and compare models, label, fine-tune and watch runs. Ctrl-C ends it.",
+        "Open a page to fill blanks, inspect and compare models, label, fine-tune and watch runs, or export one.",
     ),
     "serve": CommandEntry(
         "serve:serve",

@@ -67,12 +67,12 @@ class PaddedEncoder(nn.Module):
         masks = self.encoder.attention_masks(positions_N, longest=length)
         for layer, mask in enumerate(masks):
             block = self.encoder.block(layer)
-            x_ND = block.through(x_ND, partial(_attend, block.attention, mask, _seen(mask_BL, mask)))
+            x_ND = block.through(x_ND, partial(_attend, block.attention, mask, visible_mask(mask_BL, mask)))
         z_BLD: Tensor = self.encoder.final_norm(x_ND).reshape(count, length, -1)
         return z_BLD
 
 
-def _seen(mask_BL: Tensor, mask: AttentionMask) -> Tensor:
+def visible_mask(mask_BL: Tensor, mask: AttentionMask) -> Tensor:
     """Mask that is added to the scores, [B, 1 or H, 1 or L, L]: so low where masked that no weight is left."""
     seen = mask_BL[:, None, None, :] > 0
     if mask.window:
@@ -147,7 +147,7 @@ def write_onnx(network: Network, path: Path, *, output: Output) -> float:
     model = _ExportedModel(network, output).eval()
     example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in INPUTS)
     free = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
-    with _quietly():
+    with quiet_export():
         torch.onnx.export(
             model, example, path, input_names=list(INPUTS), output_names=[output], opset_version=OPSET,
             dynamic_shapes=(free,) * len(INPUTS), external_data=False, dynamo=True, verbose=False, optimize=True,
@@ -231,7 +231,7 @@ def _difference(network: Network, model: _ExportedModel, path: Path) -> tuple[fl
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quiet_export() -> Iterator[None]:
     """Silence the exporter's progress and deprecation messages, which do not concern the user."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]

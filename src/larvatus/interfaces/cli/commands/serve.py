@@ -2,27 +2,32 @@
 
 larvatus serve runs/mine runs/tickets --port 8000
 larvatus studio runs/mine
+larvatus studio export site/ --model runs/mine
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 import webbrowser
 from collections.abc import Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from larvatus.core.errors import UsageError
+from larvatus.core.errors import UsageError, printable
 from larvatus.inference.model import Model
 from larvatus.inference.model.loading import LoadOptions
+from larvatus.interfaces.cli.command_list import DefaultGroup
 from larvatus.interfaces.cli.from_struct import Panel, from_structs
-from larvatus.interfaces.cli.options import Machine
+from larvatus.interfaces.cli.options import Json, Machine, ModelName
 from larvatus.interfaces.serve.listening import keep_little_memory, listen, listening_socket, run_app
 from larvatus.interfaces.serve.served_index import models_of
 from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.interfaces.studio.export import LIMIT, export_page
 from larvatus.interfaces.studio.settings import StudioSettings
 from larvatus.models.bundle.model_names import HELP as PACKAGED
 from larvatus.models.bundle.model_names import model_or_packaged, packaged_model
@@ -74,6 +79,45 @@ def _answer_lines(models: Sequence[Model], settings: ServeSettings) -> None:
         server.close()
 
 
+class _Group(DefaultGroup):
+    default = "open"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or [self.default])
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Open a page to fill blanks, inspect and compare models, label, fine-tune and watch runs, or export one. With "
+    "directories, or with nothing, the command is `open`.",
+)
+
+
+@app.command("export")
+def export(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="New folder: index.html, the model, ONNX Runtime.")],
+    model: ModelName,
+    runtime: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="npm package onnxruntime-web; default: in node_modules here or above."),
+    ] = None,
+    limit: Annotated[float, typer.Option(metavar="MB", min=1.0, help="Largest size of the folder.")] = LIMIT,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a page that was exported before.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Export Fill, Layers, Inside, Senses and Compare words of a model as files, for any file server and offline."""
+    page = export_page(model, out=out, runtime=runtime, limit=limit, overwrite=overwrite)
+    if as_json:
+        print(json.dumps(page.to_dict()))
+        return
+    print(f"saved {printable(page.path)} ({page.size / 1e6:,.1f} MB): {', '.join(page.views)}")
+    for view, reason in page.left_out.items():
+        print(f"  {view} is left out: {reason}")
+    print(f"  largest difference from torch with the same int8 weights: {page.difference:.1e}")
+    print(f"  try it: python -m http.server --directory {printable(page.path)}")
+
+
+@app.command("open")
 @from_structs
 def studio(
     models: Models = None,

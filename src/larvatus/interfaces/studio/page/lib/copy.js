@@ -78,5 +78,5 @@ export function copyButtons({ python, curl }) {
       },
       name,
     );
-  return h("div", { class: "stack" }, h("div", { class: "copies" }, button("Copy as Python", python), button("Copy as curl", curl), said), shown);
+  return h("div", { class: "stack" }, h("div", { class: "copies" }, button("Copy as Python", python), button("Copy as curl", "offline" in document.documentElement.dataset ? null : curl), said), shown);
 }

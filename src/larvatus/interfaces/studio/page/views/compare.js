@@ -18,7 +18,7 @@ const EXAMPLE = [
 ].join("\n");
 
 function mount(root, { api, params, setParams, model }) {
-  const standardisers = model.standardisers ?? [];
+  const standardisers = model.standardisers ?? []; // an exported page has none, and no way to fit one
   const state = { texts: params.texts ?? EXAMPLE, layers: params.layers ?? ownLayers(model), by: standardisers.includes(params.by) ? params.by : standardisers[0] ?? "" };
   const run = newest();
   const place = h("section", { class: "results", "aria-label": "Cosines" });
@@ -35,7 +35,7 @@ function mount(root, { api, params, setParams, model }) {
         h("div", { class: "card" }, h("h2", null, after ? "As the model gives them" : "Cosines"), cosineTable(items, before, "Cosines as the model gives them")),
         after && h("div", { class: "card" }, h("h2", null, `Standardised by “${state.by}”`), cosineTable(items, after, "Cosines after standardisation")),
       ];
-      const without = !after && notice("note", "Dimensions with mean 0 and deviation 1 distinguish words better. This model has no standardiser; fit one with ", h("code", null, "larvatus isotropy fit --model DIR --corpus TEXT --name z"), ", and start the studio again.");
+      const without = !after && model.standardisers && notice("note", "Dimensions with mean 0 and deviation 1 distinguish words better. This model has no standardiser; fit one with ", h("code", null, "larvatus isotropy fit --model DIR --corpus TEXT --name z"), ", and start the studio again.");
       fill(place, h("div", { class: "columns columns-wide" }, tables), without, h("div", { class: "card" }, h("h2", null, "Pairs, nearest first"), nearestPairs(items, before, after)), copies(items));
     };
     redraw();
