@@ -10,7 +10,7 @@ accuracy  0.5000
 | --- | --- |
 | accuracy | 0.5000 |
 
-Cells are strings: the module that makes a table formats its numbers. `interfaces/cli/output.py` prints tables in colour.
+Cells are strings: the module that makes a table formats its numbers. `interfaces/cli/output.py` prints in colour.
 
 Every Python result also offers rows: `model.predict(texts).to_pandas()`. A row is flat: text, numbers, truth values,
 None, sometimes a short list. The rows of a list of results are numbered by `item`. `to_dict()` of a result, where it

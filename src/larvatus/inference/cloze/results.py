@@ -1,8 +1,10 @@
 """Results of filling blanks and of scoring texts: frozen records that print and convert to dicts.
 
-score = model.score(["The souvenir was broken."])[0]
-score.total, score.per_word, score.perplexity             # pseudo-log-likelihood of the text
-score.words[1].text, score.words[1].score, score.words[1].start
+    score = model.score(["The souvenir was broken."])[0]
+    score.total, score.per_word, score.perplexity             # pseudo-log-likelihood of the text
+    score.words[1].text, score.words[1].score, score.words[1].start
+
+`Fills` are the results of `model.fill`, best first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """`larvatus fill` and `larvatus generate`: the words a model puts into blanks, and texts that it continues.
 
-larvatus fill "The [MASK] of the river was wide." --model runs/mine
-larvatus generate "Once upon a" --model runs/gpt
+    larvatus fill "The [MASK] of the river was wide." --model runs/mine
+    larvatus generate "Once upon a" --model runs/gpt
+
+Both read texts from arguments, files or standard input.
 """
 
 from __future__ import annotations
