@@ -1,6 +1,6 @@
 """Layouts of model directories, by the `model_type` of their config.json: Hugging Face, static, and our own.
 
-    layout_for(architecture)                      # the first layout that can express the model
+    layout_for(architecture, pad=0)               # the first layout that can express the model
     get_layout("bert")
 
 This is the only place that checks a model's name. Another family is a table over an existing layout, or a file of its
