@@ -36,7 +36,7 @@ from larvatus.inference.model.model import Model
 from larvatus.inference.model.ranking import check_reranker, score_passages
 from larvatus.inference.search.filters import Where, allowed_rows
 from larvatus.inference.search.generation import METADATA, Generation, IndexManifest
-from larvatus.inference.search.late_index import LateIndex, SparseIndex
+from larvatus.inference.search.late_index import LateIndex
 from larvatus.inference.search.lexical import WORDS, LexicalIndex
 from larvatus.inference.search.nearest import NAME as GRAPH
 from larvatus.inference.search.nearest import (
@@ -50,6 +50,7 @@ from larvatus.inference.search.nearest import (
 )
 from larvatus.inference.search.results import SearchHit, SearchResults
 from larvatus.inference.search.sources import changed_sources
+from larvatus.inference.search.sparse_index import SparseIndex
 from larvatus.inference.search.text_vectors import check_model, sparse_weights, token_vectors, unit_vectors
 from larvatus.tasks.inputs import PredictOptions
 

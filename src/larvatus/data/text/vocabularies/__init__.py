@@ -17,11 +17,12 @@ from tokenizers import AddedToken, models
 
 from larvatus.core.errors import DataError
 from larvatus.data.bulk.executor import Executor, LocalExecutor
+from larvatus.data.text.counting import count_words
 from larvatus.data.text.template import Template
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabularies.bpe import BPE, BPEConfig, ByteBPE, ByteBPEConfig, WordPiece, WordPieceConfig
 from larvatus.data.text.vocabularies.characters import Characters, CharactersConfig
-from larvatus.data.text.vocabularies.kind import VocabularyKind, Words, count_words, size_hint
+from larvatus.data.text.vocabularies.kind import VocabularyKind, Words, size_hint
 from larvatus.data.text.vocabularies.unigram import Unigram, UnigramConfig
 
 __all__ = [
