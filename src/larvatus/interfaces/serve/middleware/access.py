@@ -10,7 +10,7 @@ its line.
 **Hosts.** Without keys, any program that reaches 127.0.0.1 may send requests. So may a page from another site: by a
 cross-origin request, which shows in `Origin`, or through a host name that it resolves to 127.0.0.1 (DNS rebinding),
 which shows in `Host`. Accepted hosts are names of this machine, the address that the server is bound to, and
-`--host-allowed`. The studio uses the same checks (`studio/middleware.py`).
+`--host-allowed`. The studio uses the same checks (`studio/http.py`).
 
     Host: 127.0.0.1:8311   Host: localhost:8311   Host: [::1]:8311         accepted
     Host: larvatus:8311                                                    accepted with --host-allowed larvatus

@@ -15,7 +15,7 @@ A request passes these from the outside in; none depends on the others:
 
 Routes check the fields of a body (`operations/operation.py`), its cost (`server.py`) and the queue (`batcher.py`, 429).
 
-An unexpected error is one line of the log without any text of the request: `KeyError at operations/fill.py:41 in POST
+An unexpected error is one line of the log without any text of the request: `KeyError at operations/cloze.py:41 in POST
 /v1/fill`. /metrics is for Prometheus; its labels are routes and statuses, never anything that users send:
 
     larvatus_requests_total{route="/v1/fill",method="POST",status="200"} 12.0

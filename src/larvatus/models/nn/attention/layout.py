@@ -27,7 +27,7 @@ the flat batch.
     AttentionMask()                        every token attends to all tokens of its sequence (BERT)
     AttentionMask(window=64)               token i attends to j if |i − j| ≤ 64 (Beltagy et al. 2020, *Longformer*)
     AttentionMask(causal=True)             token i attends to j if j ≤ i (a left-to-right model)
-    AttentionMask(bias=table)              a number is added to each score (`relative_bias.py`)
+    AttentionMask(bias=table)              a number is added to each score (`RelativeBias`)
 
 N tokens of B sequences, the longest of L; H heads.
 """
