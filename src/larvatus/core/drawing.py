@@ -1,22 +1,17 @@
-"""Pictures of structures in text: elements, and words in a row with what is above and below them.
-
-Pictures as trees of elements: HTML for notebooks and pages, JSON for the studio. One drawing serves all three.
+"""Pictures of structures: elements, shown as HTML or JSON, and rows of words with arcs above them.
 
     picture = element("div", {"class": "lv"}, "a < b")
-    as_html(picture)            # '<div class="lv">a &lt; b</div>'
-    as_json(picture)            # ["div", {"class": "lv"}, ["a < b"]]
-
-Pictures hold no script: notebooks, pages without scripts and the studio show the same elements. The studio builds nodes
-from the JSON, because it never reads text as markup. Colours are translucent and text has the colour of its
-surroundings, since a picture does not know whether the page around it is light or dark.
-
-Words in a row: how wide they are, where their columns begin, and how high arcs over them are.
+    as_html(picture)            # '<div class="lv">a &lt; b</div>': notebooks and pages
+    as_json(picture)            # ["div", {"class": "lv"}, ["a < b"]]: the studio
 
     strip = Strip(["She", "reads"], needs=[(1, 2, 60.0)])       # halves 1 to 2 (between the centres) are 60 wide
     strip.centre(0), strip.width, strip.right_to_left
-    arc_levels([(0, 1), (0, 3), (1, 3)])                         # [1, 2, 1]
+    arc_levels([(0, 1), (0, 3), (1, 3)])                         # [1, 2, 1]: how high each arc is
 
-Nothing measures fonts here, so widths are estimates on the generous side.
+Pictures hold no script: notebooks, pages without scripts and the studio show the same elements. The studio builds nodes
+from the JSON, because it never reads text as markup. Colours are translucent and text has the colour of its
+surroundings, since a picture does not know whether the page around it is light or dark. Nothing measures fonts here, so
+widths of words are estimates on the generous side.
 """
 
 from __future__ import annotations
@@ -117,6 +112,8 @@ def first_units(units: Sequence[Unit], sizes: Iterable[int], what: str) -> tuple
     note = f"The first {count:,} of {len(units):,} {what} are drawn."
     return units[:count], [element("p", {"class": "lv-note"}, note)] if count < len(units) else []
 
+
+# Words in a row.
 
 WORD_SIZE = 16.0
 LABEL_SIZE = 11.0

@@ -1,14 +1,10 @@
-"""Is this the same run? The version and what else decides a result.
-
-Is this the same run? What decides a result is stored with the run, and compared field by field before it resumes.
+"""Is this the same run? What decides a result is stored with the run, and compared field by field before it resumes.
 
     identity = RunIdentity({"recipe": recipe_table(recipe), "seed": 1, "corpus": corpus.fingerprint})
     identity.check(stored, lambda changes: ArtefactError(f"{out} holds another run: {changes}; choose another --out"))
 
-An identity is plain data (what JSON can hold). What changes only how a result is computed (device, workers) is not
-part of it.
-
-The version, read from the installed package.
+An identity is plain data (what JSON can hold), such as `VERSION`, that of the installed package. What changes only how
+a result is computed (device, workers) is not part of it.
 """
 
 from __future__ import annotations

@@ -1,24 +1,18 @@
-"""Settings: how they are declared, and how their fields appear on the command line.
+"""Settings: frozen structs that refuse unknown fields and check ranges, and their fields on the command line.
 
-One way to declare settings: frozen, keyword-only, unknown fields refused, every number held to its range.
-
-    class OptimizerConfig(Settings, path="optimizer.", error=RecipeError):
+    class TrainSettings(Settings, path="train.", error=RecipeError):
         clip: Clip = 1.0                                # Annotated[float, Range(0, 1e6)]
+        kind: Annotated[Literal["bpe", "unigram"], Flag("--type", panel=None)] = "bpe"
+        '''Kind of subwords.'''
 
-    OptimizerConfig(clip=-1)        # RecipeError: optimizer.clip = -1 must lie between 0 and 1,000,000
+    TrainSettings(clip=-1)                     # RecipeError: train.clip = -1 must lie between 0 and 1,000,000
+    field_docs(TrainSettings)["kind"]          # 'Kind of subwords.': the docstring below the field in the source
 
 `path` precedes field names in errors and `error` is the exception raised; subclasses inherit both. A class with further
 checks defines ``__post_init__`` and calls ``super().__post_init__()`` first.
 
-How a field of a settings struct appears on the command line, where its name and type do not tell it all.
-
-    class TrainSettings(Settings):
-        kind: Annotated[Literal["bpe", "unigram"], Flag("--type", panel=None)] = "bpe"
-        \"\"\"Kind of subwords.\"\"\"
-
-    field_docs(TrainSettings)["kind"]          # 'Kind of subwords.': the docstring below the field in the source
-
-The struct knows nothing of the command line (`interfaces/cli/from_struct.py`).
+`Flag` states how a field appears on the command line, where its name and type do not tell it all. The struct imports
+nothing of the command line (`interfaces/cli/from_struct.py`).
 """
 
 from __future__ import annotations
@@ -77,6 +71,8 @@ class SeededSettings(Settings):
     seed: Seed = 0
     """Seed of all sampling and resampling."""
 
+
+# Fields on the command line.
 
 PANEL_OF_STRUCT = "the panel of the struct"
 PATH, ASSIGNMENTS = "a path", "name=value"

@@ -1,6 +1,4 @@
-"""Results as tables: for people (text, Markdown, `rich`), and as rows (CSV, TSV, data frames).
-
-Tables for people: one record, rendered as text, as Markdown, or by `rich` on a terminal.
+"""Results as tables for people (text, Markdown, `rich`), and as rows (CSV, TSV, data frames).
 
 >>> table = Table(("metric", "score"), [("accuracy", "0.5000")], title="on 2 examples")
 >>> print(table)
@@ -14,20 +12,13 @@ accuracy  0.5000
 
 Cells are strings: the module that makes a table formats its numbers. `interfaces/cli/output.py` prints in colour.
 
-Results as rows: what every Python result offers, and what CSV and TSV files hold.
+Every Python result also offers rows: `model.predict(texts).to_pandas()`. A row is flat: text, numbers, truth values,
+None, sometimes a short list. The rows of a list of results are numbered by `item`. `to_dict()` of a result, where it
+has one, is the full form, which JSONL and Parquet files hold.
 
-    model.fill("The [MASK] of the river was wide.").to_pandas()
-    model.predict(texts).to_dicts()            # a list of results: the rows of all, numbered by `item`
-
-A row is flat: text, numbers, truth values, None, sometimes a short list. `to_dict()` of a result, where it has one, is
-the full form, which JSONL and Parquet files hold.
-
-In a CSV cell, text that begins with = + - @, a tab or a line break may be a formula, which a spreadsheet runs when the
-file is opened. Text of a corpus can be anybody's, so `spreadsheet_cell` puts an apostrophe before it, the mark of
-spreadsheets for "this is text" (OWASP, CSV injection).
-
-    spreadsheet_cell("=HYPERLINK(…)")        "'=HYPERLINK(…)": text
-    spreadsheet_cell("-0.5"), spreadsheet_cell(-0.5)  unchanged: a number is no formula
+Text in a CSV cell that begins with = + - @, a tab or a line break may be a formula, which a spreadsheet runs when the
+file is opened. Anybody may have written the text of a corpus, so `spreadsheet_cell` puts an apostrophe before it, the
+mark of spreadsheets for "this is text" (OWASP, CSV injection). Numbers stay as they are.
 """
 
 from __future__ import annotations
@@ -145,6 +136,8 @@ def escaped(text: str) -> str:
     """Text whose bars and asterisks mean nothing in Markdown."""
     return text.replace("|", "\\|").replace("*", "\\*")
 
+
+# Results as rows.
 
 Row = dict[str, Any]
 

@@ -1,36 +1,30 @@
-"""Scores of classes and of clusters against labels.
-
-Scores of classifiers: accuracy, precision, recall and F1 by class and averaged, Matthews correlation, multi-label.
+"""Scores of classes against labels (accuracy, F1, Matthews, word senses), and of clusters (V-measure).
 
     >>> table = confusion([0, 1, 1, 2], [0, 1, 2, 2], classes=3)
     >>> table.tolist()                                           # rows: gold, columns: predicted
     [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
     >>> round(average(f1_by_class(table), "macro").f1, 4)
     0.7778
-
-Everything follows from the confusion matrix, or for several labels at once from counts of each label, so that
-evaluation keeps counts. A share of nothing is 0, as scikit-learn's with `zero_division=0`.
-
-Two classes by one number: the threshold with the highest accuracy on a training part, and that accuracy.
-
-    >>> best_threshold([0.1, 0.4, 0.6, 0.9], [False, False, True, True])
+    >>> best_threshold([0.1, 0.4, 0.6, 0.9], [False, False, True, True])        # two classes by one number
     0.5
-
-Word sense disambiguation, as in the scorer of the unified evaluation framework (Raganato et al. 2017; SemEval-2015 task
-13). An answer is right if it is one of the gold keys; a system that gives several for a word earns the share of them
-that is right. Precision is over the words that were answered, recall over all; answers to words without a gold key do
-not count.
-
     >>> score = sense_f1({"t1": ["art%1:09:00::"], "t2": ["a%1:03:00::", "a%1:03:01::"]}, {"t2": ["a%1:03:01::"]})
     >>> (score.precision, score.recall, round(score.f1, 3))
     (1.0, 0.5, 0.667)
-
-V-measure of clusters against labels (Rosenberg & Hirschberg 2007), with an interval over documents and seeds.
-
-    V = 2 h c / (h + c)        h = 1 − H(label | cluster) / H(label)        c = 1 − H(cluster | label) / H(cluster)
-
     >>> round(v_measure(["a", "a", "b", "b"], [0, 0, 1, 2]), 4)
     0.8
+
+**Classes.** Everything follows from the confusion matrix, or for several labels at once from counts of each label, so
+that evaluation keeps counts. A share of nothing is 0, as scikit-learn's with `zero_division=0`. A threshold is the one
+with the highest accuracy on a training part.
+
+**Word senses**, as in the scorer of the unified evaluation framework (Raganato et al. 2017; SemEval-2015 task 13). An
+answer is right if it is one of the gold keys; a system that gives several for a word earns the share of them that is
+right. Precision is over the words that were answered, recall over all; answers to words without a gold key do not
+count.
+
+**V-measure** of clusters against labels (Rosenberg & Hirschberg 2007), with an interval over documents and seeds:
+
+    V = 2 h c / (h + c)        h = 1 − H(label | cluster) / H(label)        c = 1 − H(cluster | label) / H(cluster)
 
 h is high if clusters hold one label each, c if labels are in one cluster each. V is not corrected for chance: many
 small clusters of few documents score above 0 by themselves.
@@ -240,6 +234,9 @@ def sense_f1(gold: Mapping[str, Collection[str]], answers: Mapping[str, Collecti
         answered += 1
         right += len(keys & set(gold[name])) / len(keys)
     return SenseScore(right, answered, len(gold))
+
+
+# Clusters.
 
 
 def v_measure(labels: Sequence[Any] | npt.NDArray[Any], clusters: Sequence[Any] | npt.NDArray[Any]) -> float:

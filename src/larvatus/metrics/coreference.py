@@ -1,12 +1,4 @@
-"""Scores of coreference clusters, and the assignment that CEAF needs.
-
-The one-to-one assignment of rows to columns with the largest sum (Kuhn 1955; shortest augmenting paths, Jonker &
-Volgenant 1987).
-
-    >>> largest_assignment(np.array([[1.0, 3.0], [2.0, 3.5]]))
-    5.0
-
-Scores of coreference clusters: MUC, B³, CEAF-φ4, LEA and mentions, as sums over documents.
+"""Scores of coreference clusters: MUC, B³, CEAF-φ4, LEA and mentions, as sums over documents.
 
     counts = coreference_counts(gold, predicted)                 # of one document: [5 metrics, 4 sums]
     coreference_f1(sum_of_counts)[MUC]
@@ -20,6 +12,11 @@ that share |c ∩ f| mentions with it, recall is (precision exchanges gold and p
     LEA      Σ |c| (links of c in predicted clusters / links of c)  /  Σ |c| (Moosavi & Strube 2016); the one link of a
              cluster of one mention is in a predicted cluster of only this mention
     mentions Σ |mentions that are predicted| / Σ |c|
+
+The assignment of CEAF is that with the largest sum (Kuhn 1955; shortest augmenting paths, Jonker & Volgenant 1987):
+
+    >>> largest_assignment(np.array([[1.0, 3.0], [2.0, 3.5]]))
+    5.0
 
 The CoNLL score is the mean F1 of the first three (Pradhan et al. 2012). All sums are over the clusters of all
 documents, as in the reference scorer, so documents can be resampled.
@@ -80,6 +77,8 @@ def match_rows(costs: Doubles) -> Ints:
     columns[matched[taken]] = taken
     return columns
 
+
+# Scores of clusters.
 
 Clusters = Sequence[Sequence[Hashable]]
 METRICS = ("muc", "b3", "ceafe", "lea", "mention")

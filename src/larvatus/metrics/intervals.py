@@ -1,51 +1,40 @@
-"""Intervals (Efron 1979), and whether two systems differ on the same examples.
-
-Intervals: bootstrap over examples or over clusters of them (Efron 1979), and Student's t.
-
-Percentile bootstrap (Efron 1979): how far a score would move on another sample of examples.
+"""Intervals of scores (bootstrap, Efron 1979; Student's t), and whether two systems differ on the same examples.
 
     >>> rows = np.array([1.0] * 80 + [0.0] * 20)[:, None]                # right or wrong: accuracy is a mean of rows
     >>> accuracy = bootstrap(rows, lambda sums: sums[..., 0] / 100)
     >>> accuracy.value, 0.70 < accuracy.low < 0.74, 0.86 < accuracy.high < 0.90
     (0.8, True, True)
-
-Examples are sampled with replacement, as many as there are. What each adds to the score is a row. A score of sums of
-rows (accuracy, F1, Matthews: see `tasks/evaluation/resampling.py`) is computed for all samples at once, any other (a
-rank correlation) sample by sample from the sampled rows, with `of="rows"`. Sample r is a function of the seed and r.
-
-Student's t: intervals of a mean over a few repetitions, mean ± t s / √n.
-
->>> tuple(round(end, 3) for end in mean_interval([0.8, 0.9, 0.85]))
-(0.726, 0.974)
-
-Bootstrap of examples that come in clusters: the clusters are resampled, not the examples (Davison & Hinkley 1997).
-
+    >>> tuple(round(end, 3) for end in mean_interval([0.8, 0.9, 0.85]))       # a few repetitions: mean ± t s / √n
+    (0.726, 0.974)
     >>> values, jobs = np.repeat([0.0, 1.0, 2.0, 3.0], 25), np.repeat(["cook", "clerk", "guard", "nurse"], 25)
     >>> by_job = cluster_bootstrap(mean_rows(values), mean_of_sums, jobs)
     >>> by_row = cluster_bootstrap(mean_rows(values), mean_of_sums, np.arange(100))
     >>> by_job.high - by_job.low > 4 * (by_row.high - by_row.low)         # 100 rows, but only four occupations
     True
+    >>> round(mcnemar([True] * 10 + [False] * 2, [False] * 8 + [True] * 4), 4)
+    0.1094
 
-Rows of one cluster share more than rows of two (the sentences about one occupation), so the number of rows overstates
-the evidence. Strata that a set fixes (20 occupations of each stereotype) are resampled separately. A table of two
-crossed factors (sentences × words) has each factor resampled by itself, and a cell counts as often as its row times
-its column: the pigeonhole bootstrap (Owen 2007), which is conservative if cells differ more than rows and columns.
+**Percentile bootstrap**: how far a score would move on another sample of examples. Examples are sampled with
+replacement, as many as there are. What each adds to the score is a row. A score of sums of rows (accuracy, F1,
+Matthews: see `tasks/evaluation/resampling.py`) is computed for all samples at once, any other (a rank correlation)
+sample by sample from the sampled rows, with `of="rows"`. Sample r is a function of the seed and r.
+
+**Clusters** of examples are resampled as a whole (Davison & Hinkley 1997). Rows of one cluster share more than rows of
+two (the sentences about one occupation), so the number of rows overstates the evidence. Strata that a set fixes (20
+occupations of each stereotype) are resampled separately. A table of two crossed factors (sentences × words) has each
+factor resampled by itself, and a cell counts as often as its row times its column: the pigeonhole bootstrap (Owen
+2007), which is conservative if cells differ more than rows and columns.
 
 Few clusters make the percentile interval too narrow: its samples have the variance (n − 1) / n of what they should,
 and normal rather than t tails. Quantiles are taken further out for both (Hesterberg 2015, the expanded percentile),
 from as many more samples as leave the tails what those of 95% would hold.
 
-Are two systems different, judged on the same examples?
+**Two systems** on the same examples. Differences are the second system's score minus the first's; p-values are
+two-sided and never 0: (k + 1) / (samples + 1).
 
     paired_bootstrap    interval of the difference, and a p-value (Efron & Tibshirani 1993; Koehn 2004)
     randomisation       approximate randomisation (Noreen 1989): answers of the two are swapped at random
     mcnemar             exact, for accuracies: only examples that exactly one gets right count (McNemar 1947)
-
-    >>> round(mcnemar([True] * 10 + [False] * 2, [False] * 8 + [True] * 4), 4)
-    0.1094
-
-Rows and scores are those of `bootstrap`: any score of sums of rows or of the rows themselves. Differences are the
-second system's score minus the first's; p-values are two-sided and never 0: (k + 1) / (samples + 1).
 """
 
 from __future__ import annotations
@@ -163,6 +152,8 @@ def _all_times(count: int, seed: int, samples: int) -> npt.NDArray[np.int32]:
     return times
 
 
+# Student's t.
+
 MAX_DEGREES = 1_000
 """Degrees of freedom from which t is treated as normal."""
 NORMAL_95 = NormalDist().inv_cdf(0.975)
@@ -202,6 +193,8 @@ def _within(angle: float, degrees: int) -> float:
         term *= cosine * cosine * power / (power + 1)
     return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
+
+# Clusters.
 
 MAX_GROWTH = 20
 """Factor by which samples may grow."""
@@ -302,6 +295,8 @@ def _counts(stratum_of: Ints, samples: int, random: np.random.Generator) -> Ints
         np.add.at(counts, (np.arange(samples)[:, None], sampled), 1)
     return counts
 
+
+# Two systems.
 
 ROUNDING = 1e-12
 """Differences closer than this are equal."""

@@ -9,7 +9,7 @@
     [0.03, 0.04, 0.04]
 
 `differences` compares all systems in the same resamples: 95% intervals by the paired bootstrap, p by approximate
-randomisation, as in `paired.py`. A p-value is at least 1 / (samples + 1), so there are more samples of randomisation
+randomisation, as in `intervals.py`. A p-value is at least 1 / (samples + 1), so there are more samples of randomisation
 the more systems there are: otherwise no correction could ever leave one significant.
 """
 

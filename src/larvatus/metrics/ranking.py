@@ -1,36 +1,30 @@
 """Metrics of ranked lists, of scores that separate yes from no, and correlations of values and ranks.
 
-Metrics of ranked lists, and of scores that separate yes from no.
-
-Metrics of a ranked list (nDCG, reciprocal rank, recall, average precision), and of scores against yes or no.
-
-    DCG@k = Σ_{i ≤ k} rel_i / log2(i + 1)        nDCG@k = DCG@k / DCG@k of the best order
-
-A list has the grade of each result of one query, best result first. nDCG uses the grades (Järvelin & Kekäläinen 2002,
-with linear gains as in trec_eval); for the other metrics a result is relevant if its grade is above 0. Where relevant
-texts may be missing from the results, state how many there are: `relevant`, or their grades for nDCG (`ideal`).
-
->>> ranked = [0, 2, 0, 1]                               # the second and the fourth result are relevant
->>> round(ndcg(ranked, 10), 4), reciprocal_rank(ranked), recall_at(ranked, 2), average_precision(ranked)
-(0.6433, 0.5, 0.5, 0.5)
->>> by_score([3, 1, 2], [0.1, 0.9, 0.5])                # grades in the order of their scores
-array([1., 2., 3.])
-
-How well a score separates two sets: the ROC curve, its area, and true positives at few false ones.
-
+    >>> ranked = [0, 2, 0, 1]                               # the second and the fourth result are relevant
+    >>> round(ndcg(ranked, 10), 4), reciprocal_rank(ranked), recall_at(ranked, 2), average_precision(ranked)
+    (0.6433, 0.5, 0.5, 0.5)
+    >>> by_score([3, 1, 2], [0.1, 0.9, 0.5])                # grades in the order of their scores
+    array([1., 2., 3.])
     >>> members, others = np.array([3.0, 2.0, 2.0]), np.array([1.0, 2.0, 0.0])
     >>> round(area(members, others), 4)                       # (3 + 2 + 2 of 3 each, a tie counts half) / 9
     0.8889
+    >>> round(spearman([1, 2, 3, 4], [1, 4, 9, 16]), 6)
+    1.0
 
-The area is the probability that a member has a higher score than another (Hanley & McNeil 1982): 0.5 at chance. An
-average hides what matters for privacy, whether *some* members are identified with certainty, so the share of members
-above a threshold that hardly any other passes is reported too (Carlini et al. 2022, *Membership inference attacks from
-first principles*).
+**Ranked lists.** A list has the grade of each result of one query, best result first. nDCG uses the grades (Järvelin &
+Kekäläinen 2002, with linear gains as in trec_eval); for the other metrics a result is relevant if its grade is above 0.
+Where relevant texts may be missing from the results, state how many there are: `relevant`, or their grades for nDCG
+(`ideal`).
 
-Correlations: Pearson's r of values, Spearman's ρ of ranks (ties share their mean rank).
+    DCG@k = Σ_{i ≤ k} rel_i / log2(i + 1)        nDCG@k = DCG@k / DCG@k of the best order
 
->>> round(spearman([1, 2, 3, 4], [1, 4, 9, 16]), 6)
-1.0
+**ROC curve** of a score that separates two sets, its area, and true positives at few false ones. The area is the
+probability that a member has a higher score than another (Hanley & McNeil 1982): 0.5 at chance. An average hides what
+matters for privacy, whether *some* members are identified with certainty, so the share of members above a threshold
+that hardly any other passes is reported too (Carlini et al. 2022, *Membership inference attacks from first
+principles*).
+
+**Correlations**: Pearson's r of values, Spearman's ρ of ranks (ties share their mean rank).
 """
 
 from __future__ import annotations
@@ -185,6 +179,8 @@ def _above(scores: npt.ArrayLike, matches: npt.ArrayLike) -> tuple[Ints, Ints, i
     return right, answered, int(truth.sum())
 
 
+# The ROC curve.
+
 RATES = (0.01, 0.001)
 """False positives at which true ones are counted."""
 
@@ -280,6 +276,9 @@ def points(members: Doubles, others: Doubles, count: int = 200) -> tuple[tuple[f
     true = 1 - np.searchsorted(np.sort(members), chosen, side="left") / len(members)
     false = 1 - np.searchsorted(np.sort(others), chosen, side="left") / len(others)
     return ((0.0, 0.0), *zip(false.tolist(), true.tolist(), strict=True))
+
+
+# Correlations.
 
 
 def pearson(a: npt.ArrayLike, b: npt.ArrayLike) -> float:

@@ -1,23 +1,16 @@
-"""What a task reads when it prepares its data, and labels that the model does not know.
-
-Labels of validation or test examples that the model does not know: counted as wrong and reported, or refused.
-
-    unknown = unknown_texts(dev.examples, config)      # classes that no training example had
-    unknown.note("texts", "labelled with classes")     # 3 of 872 texts are labelled with classes that the model …
-    gold = unknown.added_to(labels, known=2)           # class numbers 2, 3, … are the unknown ones
-
-An annotated corpus has rare types in one part only (GUM, GermEval 2014). No model can give what it never saw, so such a
-label is a wrong class, a wrong tag, or a span that is missed, as scorers that compare names count it (`seqeval`,
-scikit-learn). It is left out where a probability is wanted of it: in losses, in calibration.
-
-The arguments of fine-tuning that a task reads when it prepares its data. Nothing here trains.
+"""The arguments of fine-tuning that a task reads when it prepares its data, and labels that the model does not know.
 
     def prepare(self, bundle, train, dev, args: TaskArguments):
         args.say(label_balance(train.labels(), "classes", of=len(train)))
-        head = tagging_head(train, self.options(args), …)
+        unknown = unknown_texts(dev.examples, config)      # classes that no training example had
+        unknown.note("texts", "labelled with classes")     # 3 of 872 texts are labelled with classes that the model …
 
-`tasks/trainer/config.py` has all arguments, with optimizer, device and checkpoints. A model that is only loaded, to
-predict or to be evaluated, does not import them.
+Nothing here trains. `tasks/trainer/config.py` has all arguments, with optimizer, device and checkpoints. A model that
+is only loaded, to predict or to be evaluated, does not import them.
+
+An annotated corpus has rare types in one part only (GUM, GermEval 2014). No model can give what it never saw, so an
+unknown label is a wrong class, a wrong tag, or a span that is missed, as scorers that compare names count it
+(`seqeval`, scikit-learn). It is left out where its probability would be needed: in losses, in calibration.
 """
 
 from __future__ import annotations
@@ -96,6 +89,8 @@ class UnknownLabels:
         if self.names and len(self) == self.total:
             raise DataError(f"{self.first}, nor any other of these {self.total:,} labels; give data that have its own")
 
+
+# Arguments.
 
 Trainable = Literal["all", "head", "last", "lora", "bias"]
 """Part of a model that is trained: everything, the head, the last layers, LoRA or biases."""

@@ -1,17 +1,11 @@
 """Labelled examples of a task: from files or memory, and the part of them that validates.
 
-Labelled examples of a task from files, from tables and lists in memory, or read before.
+    train = read_examples("classify", [("good", "pos"), ("bad", "neg")])
+    train = read_examples("tag", "train.conll", WordFiles(word="1"))
+    train, dev = split_validation(train, dev, args)        # a tenth of the training examples, if `dev` is None
 
-read_examples("classify", [("good", "pos"), ("bad", "neg")])
-read_examples("tag", "train.conll", WordFiles(word="1"))
-task_of_file("swag.csv")                       # "choose"
-
-Validation examples where none are given: a tenth of the training examples, of each task by itself.
-
-    train, dev = split_validation(train, dev, args)
-
-Tasks that read the same file hold out the same examples, those of the first of them: a sentence whose tags are trained
-is then no validation sentence of another task.
+With several tasks, each gives a tenth by itself. Tasks that read the same file use the same validation examples, those
+of the first of them: a sentence whose tags are trained is then no validation sentence of another task.
 """
 
 from __future__ import annotations
@@ -106,6 +100,8 @@ def task_of_file(name: str) -> str:
     known = task_of_table(table.columns, table.sample)
     return task if known is None else known.name
 
+
+# Validation examples.
 
 Split = tuple[Dataset[Any], Dataset[Any] | None]
 """Training and validation examples."""

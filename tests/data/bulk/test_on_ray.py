@@ -238,7 +238,7 @@ def own_memory(pid: int) -> int:
 def test_a_vocabulary_counted_on_a_cluster_is_the_same(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alpha: float
 ) -> None:
-    monkeypatch.setattr("larvatus.data.text.vocabularies.kind.PORTION", 5_000)
+    monkeypatch.setattr("larvatus.data.text.counting.PORTION", 5_000)
     texts = {"en": prose(tmp_path / "en.txt", 200), "sw": prose(tmp_path / "sw.txt", 60, seed=1)}
     settings = {"size": 40, "alpha": alpha, "sample": 0.5}
     whole = train_tokenizer(texts, size=40, alpha=alpha)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from larvatus.core.errors import ArtefactError, DataError, UsageError
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.interfaces.cli.commands.corpus import tokenizer_app as app
+from larvatus.interfaces.cli.commands.tokenizer import app
 from tests.data.text.conftest import TEXTS
 
 

@@ -15,6 +15,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
 from larvatus.core.errors import ArtefactError, DataError, UsageError
+from larvatus.data.text.counting import count_ids, count_words
 from larvatus.data.text.extend import (
     Extension,
     apply_merges,
@@ -25,7 +26,6 @@ from larvatus.data.text.extend import (
     units_of,
 )
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabularies.kind import count_ids, count_words
 from tests.data.text.conftest import CONFIGS, SENTENCES, TEXTS
 from tests.data.text.hostile import hostile_unicode, ordinary_text
 

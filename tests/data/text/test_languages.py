@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from larvatus.core.errors import DataError, UsageError
 from larvatus.data.corpus.mixture import MixtureConfig, mixture
+from larvatus.data.text import counting
 from larvatus.data.text.documents import Document, ReadOptions
 from larvatus.data.text.languages import (
     LanguageCounts,
@@ -22,7 +23,6 @@ from larvatus.data.text.languages import (
     train_mixed_vocabulary,
 )
 from larvatus.data.text.vocabularies import UnigramConfig, WordPieceConfig, pipeline, train_vocabulary
-from larvatus.data.text.vocabularies import kind as counting
 
 SYLLABLES = {"big": ["ka", "lo", "mi", "ne", "pu", "ra"], "low": ["dji", "vbe", "gho", "xwa", "tsu"]}
 XLM_R = MixtureConfig(alpha=0.3).repeats

@@ -15,10 +15,10 @@ import pytest
 from transformers import AutoTokenizer, BertTokenizer
 
 from larvatus.core.errors import DataError
+from larvatus.data.text import counting
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabularies import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
-from larvatus.data.text.vocabularies import kind as counting
 from tests.data.text.conftest import CONFIGS, SENTENCES, TEXTS
 from tests.data.text.hostile import PIECES
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from larvatus.data.text.counting import count_words
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabularies import ByteBPEConfig, UnigramConfig, train_vocabulary
-from larvatus.data.text.vocabularies.kind import count_words
 from larvatus.inference.cloze.fill import abbreviations, allowed_tokens, needs_period, without_periods
 from larvatus.interfaces.cli.main import run
 from larvatus.training.pretraining.adapt import ParentVocabulary

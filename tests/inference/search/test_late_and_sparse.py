@@ -13,8 +13,7 @@ import larvatus as lv
 from larvatus.core.errors import ArtefactError, NumericsError, UsageError
 from larvatus.data.labelled.retrieval_sets import read_collection
 from larvatus.evaluation.retrieval import evaluate_retrieval, index_collection
-from larvatus.inference.search import late_index, text_vectors
-from larvatus.inference.search import late_index as sparse_index
+from larvatus.inference.search import late_index, sparse_index, text_vectors
 from larvatus.inference.search.generation import Generation
 from larvatus.inference.search.late_index import decode_tokens, encode_tokens
 from larvatus.inference.search.storage import RECORDS, RaggedRecords, token_record, write_records

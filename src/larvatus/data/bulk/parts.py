@@ -1,23 +1,18 @@
 """A file that grows part by part, so a killed run can resume; and the bad rows that a long job skipped.
 
-Bad rows of a long job: skipped and listed in a file of errors, one line each, while the job continues.
-
-    with write_errors_to(Path("errors.jsonl")):
-        …                                     # readers call `skip_row` before they raise
-
-{"error": "reviews.jsonl:1042: broken JSON: …"}
-
-Without a file nothing is skipped: the first bad row is an error that names its place. Rows that fail in a worker come
-back with its results (`compute_good_rows`), and are noted in their order, so the file does not depend on who worked.
-
-A file that grows part by part, in a folder next to it: each part is whole or absent, so a killed run can resume.
-
     OUT.parts/run.json        what is being computed; only a run with the same settings may resume
     OUT.parts/parts.jsonl     a line for each part: its checksum, the progress of the run, the rows that were skipped
     OUT.parts/00000.arrow     the first part (`.jsonl` where the result is lines)
 
-Everything is checksummed (`core/checksummed.py`): a missing or changed part is refused by name before anything is
-added.
+Each part is whole or absent. Everything is checksummed (`core/checksummed.py`): a missing or changed part is refused by
+name before anything is added.
+
+    with write_errors_to(Path("errors.jsonl")):
+        …                                     # readers call `skip_row` before they raise
+
+A skipped row is one line of that file, `{"error": "reviews.jsonl:1042: broken JSON: …"}`, while the job continues.
+Without a file nothing is skipped: the first bad row is an error that names its place. Rows that fail in a worker come
+back with its results (`compute_good_rows`), and are noted in their order, so the file does not depend on who worked.
 """
 
 from __future__ import annotations
@@ -118,6 +113,8 @@ def compute_good_rows(
             raise
         return good, compute(good) if good else [], list(faults.values())
 
+
+# Parts.
 
 RUN, LEDGER = "run.json", "parts.jsonl"
 Progress = TypeVar("Progress", bound=msgspec.Struct)

@@ -1,22 +1,16 @@
 """A built corpus in remote storage (``s3://bucket/corpus``, whatever fsspec opens), read shard by shard when needed.
 
-    folder = mirrored("s3://bucket/corpus")          # manifest and tokenizer, in the cache of this machine
-    Corpus.open(folder)                              # like any other; its shards come when they are read
+    folder = mirror_corpus("s3://bucket/corpus")     # manifest and tokenizer, in the cache of this machine
+    Corpus.open(folder)                              # like any other; its shards are fetched when they are read
 
-The mirror is a folder that looks like the corpus, but for its shards: `remote.json` in it has their addresses. Workers
-and ranks of a machine open the same folder, and share what is fetched (`cache.py`). What the manifest says is checked
-when it is opened, a shard when it is fetched.
+The mirror is a folder that looks like the corpus, but for its shards: `remote.json` in it has their addresses. The
+manifest is checked when it is opened, a shard when it is fetched.
 
-A cache of shards on this machine: checked, bounded, shared by all ranks and workers, so that a corpus may be larger
-than the disk.
-
-    cache = ShardCache.here()                        # $LARVATUS_CACHE, of at most $LARVATUS_CACHE_GB
-    cache.fetched(folder / "00003.arrow", shard, fetch)
-
-A shard is fetched by one process while the others wait for it (a lock next to it, which goes with the process that
-holds it), into a file of its full size, and gets its name when its SHA-256 is that of the manifest. The shards that
-were used longest ago are deleted to make room. A shard that is deleted while a process reads it stays readable until it
-is closed.
+`ShardCache` holds the shards of this machine in `$LARVATUS_CACHE`, at most `$LARVATUS_CACHE_GB` of them, for all ranks
+and workers, so that a corpus may be larger than the disk. A shard is fetched by one process while the others wait for
+it (a lock next to it, which goes with the process that holds it), into a file of its full size, and gets its name when
+its SHA-256 is that of the manifest. The shards that were used longest ago are deleted to make room. A shard that is
+deleted while a process reads it stays readable until it is closed.
 """
 
 from __future__ import annotations
@@ -184,6 +178,8 @@ def locked_file(path: Path, root: Path) -> Iterator[None]:
     finally:
         os.close(handle)
 
+
+# The mirror of a corpus.
 
 REMOTE = "remote.json"
 LARGEST_TOKENIZER = 1 << 30

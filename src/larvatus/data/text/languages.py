@@ -34,11 +34,11 @@ import tokenizers
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.text_inputs import refuse_surrogates
 from larvatus.data.bulk.executor import Executor, LocalExecutor
+from larvatus.data.text import counting
 from larvatus.data.text.documents import Document, ReadOptions, Skipped
 from larvatus.data.text.readers import list_files, read_documents
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabularies import TokenizerConfig, Words, learn_vocabulary, pipeline, train_vocabulary
-from larvatus.data.text.vocabularies import kind as counting
 from larvatus.data.text.words import Mode, is_language, split_sentences
 
 Repeats = Callable[[Mapping[str, int]], Mapping[str, float]]

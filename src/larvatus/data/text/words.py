@@ -1,8 +1,10 @@
-"""Words and sentences of a text.
+"""Words of a text, which whole-word masking, word vectors and tags use; and its sentences.
 
-Words of a text: what whole-word masking, word vectors and tags are about.
+    >>> text = "Mt. Sanitas, 山"
+    >>> [text[start:end] for start, end in segment_words(text).tolist()]
+    ['Mt', '.', 'Sanitas', ',', '山']
 
-The rule is that of BERT's basic tokenizer (Devlin et al. 2019), made safe for every script:
+The rule of words is that of BERT's basic tokenizer (Devlin et al. 2019), made safe for every script:
 
 - white space separates; a word never holds any;
 - a punctuation character is a word by itself (Unicode category P, and the ASCII symbols ``$+<=>^`|~``);
@@ -11,16 +13,9 @@ The rule is that of BERT's basic tokenizer (Devlin et al. 2019), made safe for e
 - a grapheme cluster is never cut: accents stay with their letter, joiners hold an emoji family together;
 - characters that nobody sees (zero-width space, controls) do not form words.
 
->>> text = "Mt. Sanitas, 山"
->>> [text[start:end] for start, end in segment_words(text).tolist()]
-['Mt', '.', 'Sanitas', ',', '山']
-
-Sentences of a text: what next-sentence pairs and full-sentence packing are made of.
-
-    [sentence for sentence in split_sentences("Mt. Sanitas is steep. Bring water.", language="en")]
-
-`library` asks the `sentencex` package (rules and abbreviations of many languages, in Rust); `newline` takes text that
-is already split, one sentence a line. No character is lost: the spans hold every character that is not white space.
+`split_sentences` splits text for next-sentence pairs and full-sentence packing. The mode `library` uses the `sentencex`
+package (rules and abbreviations of many languages, in Rust); `newline` takes text that is already split, one sentence a
+line. No character is lost: the spans hold every character that is not white space.
 """
 
 from __future__ import annotations
@@ -95,6 +90,8 @@ def is_space(text: str) -> npt.NDArray[np.bool_]:
     codes = code_points(text)
     return _SPACES[np.minimum(codes, 0x3000)] & (codes <= 0x3000)
 
+
+# Sentences.
 
 Mode = Literal["library", "newline"]
 

@@ -1,36 +1,29 @@
-"""The loss of texts, and the likelihood of spans, under masks; texts sampled for them.
+"""The loss of texts under fixed masks, the likelihood of masked spans, and texts sampled for both.
 
-The loss of texts, and the likelihood of spans, under masks.
+    texts = sample_texts(read_documents(["in.jsonl"]), most=1_000, words=100, seed=0)
+    text_losses(model, texts, MaskedLossOptions(masks=10)).losses                 # [texts], nats a hidden word
+    answers = read_spans(predictor, tokenizer, [HiddenSpan(ids, 4, 6)], choose=True)
+    answers.log_probabilities, answers.restored
 
-The loss of texts under fixed masks, the counterpart of a text's loss for masked language models.
+**Loss of a text**, the counterpart of a left-to-right model's loss (Mireshghallah et al. 2022, *Quantifying privacy
+risks of masked language models using membership inference attacks*, §3.1):
 
     E(x) = mean over masks m, and over the words that m hides, of −log p(word | x with the words of m masked)
 
-(Mireshghallah et al. 2022, *Quantifying privacy risks of masked language models using membership inference attacks*,
-§3.1.) The masked words depend only on the seed and on the characters of the text. Models with different vocabularies
-predict the same words, so their losses can be subtracted. A left-to-right model needs no masks; its loss per word is
-used.
+The masked words depend only on the seed and on the characters of the text. Models with different vocabularies predict
+the same words, so their losses can be subtracted. A left-to-right model needs no masks; its loss per word is used.
 
-    text_losses(model, texts, MaskedLossOptions(masks=10)).losses                 # [texts], nats a hidden word
-
-Likelihood of masked spans, token after token, and whether the model restores them exactly.
+**Masked spans** are predicted token after token:
 
     log p(x_1 … x_n | the rest) = Σ_i log p(x_i | the rest, x_1 … x_{i−1}, masks at i … n)
-
-    answers = read_spans(predictor, tokenizer, [HiddenSpan(ids, 4, 6)], choose=True)
-    answers.log_probabilities, answers.restored
 
 There is one mask per hidden token, so the model knows their number. A span is restored if the first choice is correct
 at every token, given the tokens before it, as when masks are filled from left to right. Masked copies that several
 spans share (candidates with the same beginning) are read once.
 
+**Samples** take one pass over text of any length; the seed determines them.
+
 S spans, C different copies, Q queries, V vocabulary.
-
-Documents sampled at random in one pass over text of any length; the seed determines the sample.
-
-texts = sample_texts(read_documents(["in.jsonl"]), most=1_000, words=100, seed=0)
-texts = sample_texts(read_documents(["in.jsonl"]), most=5 * 250, words=100, seed=0)
-texts.split(5)                                       # the sample, of five with 250 each, that each text belongs to
 """
 
 from __future__ import annotations
@@ -203,6 +196,8 @@ def _losses(predictor: MaskedPredictor, copies: Sequence[_Copy]) -> Doubles:
     return losses
 
 
+# Masked spans.
+
 _SPANS_AT_ONCE = 4_096
 """Spans that may share copies."""
 
@@ -297,6 +292,9 @@ def _asked(predictor: MaskedPredictor, copies: _Copies, *, choose: bool) -> tupl
             scores_Q = predictor.log_probabilities(tokens, places_C, TokenQueries(rows_Q, wanted_Q))
         log_Q[mine] = scores_Q.double().cpu().numpy()
     return log_Q, right_Q
+
+
+# Sampled texts.
 
 
 @dataclass(frozen=True)

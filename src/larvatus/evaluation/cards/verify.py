@@ -1,19 +1,12 @@
 """Verify the claims of a card: measure every figure again and compare it within Larvatus's own tolerances.
 
-A request to measure claims again: the model, the settings, and where the data are looked for.
-
-    request = RerunRequest(ClaimedModel(Path("runs/ner")), DataFinder([Path("data/")]), claim)
-    request.settings(ExamplesClaimSettings), request.paths(), request.model.bundle
-
-A card may come from anywhere. So the data it names are searched by relative names below known places: what the user
-named, the model's directory and the current directory.
-
-Verify the claims of a card: measure every figure again and compare it within Larvatus's own tolerances.
-
     Verifier(card_state(path), ClaimedModel(path), DataFinder([path]), RERUN).verify()
 
 A claim must name its weights by checksum and be the only claim of its figure. Figures that only training gives (time
-spent, means over seeds) are recorded. All others are measured again, or listed with the data they need.
+spent, means over seeds) are recorded. All others are measured again, or listed with the data they need. A
+`RerunRequest` has the model, the settings and the data of a claim. A card may come from anywhere, so its data are
+searched by relative names below known places only: what the user named, the model's directory and the current
+directory.
 
 The tolerance depends on the kind of figure, never on the claim, except that a claim states the machine it was measured
 on. Nothing else in a card has an influence.
@@ -179,6 +172,10 @@ class RerunRequest:
 
 Rerun = Callable[[RerunRequest], Iterable[Claim]]
 """Measures some claims again."""
+
+
+# Verification.
+
 Verdict = Literal["same", "recorded", "missing data", "differs", "changed data", "other weights", "unsigned", "failed"]
 GOOD: tuple[Verdict, ...] = ("same", "recorded", "missing data")
 RUN_APART = ("metric", "language", "category", "group", "statistic")

@@ -1,25 +1,21 @@
-"""A model on several languages: masked-LM loss by language, and transfer of a fine-tuned model.
-
-Masked-LM loss, perplexity and accuracy on held-out text by language, compared with the unigram baseline: the token
-frequencies of the evaluated text in each language, the best guess without context.
+"""A model on several languages: masked-LM loss by language, and zero-shot transfer of a fine-tuned model.
 
     corpus = open_text([LanguagePath("sw", "held_out/")], bundle.tokenizer, Path("shards"))
     result = evaluate_text(bundle, corpus, runtime=Runtime(), tokens=1_048_576)
     result.languages["sw"].scores["masked-lm"].loss
 
-A model of many languages does worse on each of them than a model of few (the curse of multilinguality, Conneau et al.
-2020, §5.2). All held-out evaluations use the same masks, so results of two models with one vocabulary compare.
-Perplexities of two languages do not: a language with more subwords per word has easier subwords.
-
-Zero-shot transfer, as in XTREME: a model fine-tuned on one language and scored on many.
-
-    files = files_by_language(["xnli/dev-*.tsv.xz", "sw=swahili.tsv"])         # {"de": "xnli/dev-de.tsv.xz", …}
-    table = TransferResult.of({language: evaluate(…) for language in files}, source="en")
+    table = TransferResult.of({language: evaluate(…) for language in files_by_language(["xnli/dev-*.tsv.xz"])}, "en")
     table.scores["de"].value, table.zero_shot, table.gap
 
-The zero-shot mean is over languages other than the source, with equal weights. The gap is the source's score minus that
-mean (Hu et al. 2020). Each set has its own interval. The mean has none, because sets that are translations of each
-other share their hard examples.
+**Loss, perplexity and accuracy** on held-out text are compared with the unigram baseline: the token frequencies of the
+evaluated text in each language, the best guess without context. A model of many languages does worse on each of them
+than a model of few (the curse of multilinguality, Conneau et al. 2020, §5.2). All held-out evaluations use the same
+masks, so results of two models with one vocabulary compare. Perplexities of two languages do not: a language with more
+subwords per word has easier subwords.
+
+**Transfer**, as in XTREME (Hu et al. 2020): a model is fine-tuned on one language and scored on many. The zero-shot
+mean is over languages other than the source, with equal weights. The gap is the source's score minus that mean. Each
+set has its own interval. The mean has none, because sets that are translations of each other share their hard examples.
 """
 
 from __future__ import annotations
@@ -210,6 +206,8 @@ def _batches(
         from_text=text_target_kinds(bundle.objectives),
     )
 
+
+# Transfer.
 
 ByLanguage = str | Path | Sequence[str | Path] | Mapping[str, Examples]
 """Files with languages in their names, patterns of such files, ``xx=PATH``; or examples by language."""

@@ -1,11 +1,4 @@
-"""Candidates of a comparison, and the run of each.
-
-One run of a comparison: train or resume it, measure it, and store the result with it.
-
-`result.json` in the run's directory records the result and its inputs. A resume reuses it only if recipe, seed, text,
-budget and model are the same.
-
-Candidates of a comparison: recipes by name or file, at a size, with settings for all or for one of them; ablations.
+"""Candidates of a comparison, recipes or the variants of an ablation, and their runs.
 
     read_candidates("bert,roberta", size="tiny", settings=["batch=64", "bert:optimizer.rate=5e-4"])
     read_ablation("next-sentence").candidates(size="tiny")
@@ -13,6 +6,9 @@ Candidates of a comparison: recipes by name or file, at a size, with settings fo
 Published ablations have one file each in `recipes/ablations`: `larvatus ablate next-sentence --corpus my_texts/ …`. An
 ablation is a recipe with a list of variants. Each variant has a label and changes settings of the recipe, the recipe
 itself, the share of the budget, or settings of fine-tuning. Everything else is equal.
+
+A run is trained or resumed, measured, and stored with its result. `result.json` in its directory records the result and
+its inputs. A resume reuses it only if recipe, seed, text, budget and model are the same.
 """
 
 from __future__ import annotations
@@ -155,6 +151,9 @@ def _languages(last: HeldOutScores | None, corpus: Corpus) -> dict[str, Compared
     alone = {corpus.languages[0]: last} if last and len(corpus.languages) == 1 else {}
     scores = {name: part.scores.get("masked-lm") for name, part in ((last and last.languages) or alone).items()}
     return {n: ComparedObjective(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items() if s}
+
+
+# Candidates.
 
 
 @dataclass(frozen=True)

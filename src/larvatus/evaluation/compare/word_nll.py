@@ -1,20 +1,12 @@
-"""Word-level masked NLL: passages with masked words, and a metric that compares different vocabularies on them.
-
-Passages of held-out text with masked words, for word-level masked NLL (`word_nll.py`).
+"""Word-level masked NLL: a metric that compares models with different vocabularies on the same masked words.
 
     passages = MaskedPassages.of(documents)
-    passages.passages[0].hidden                    # 15% of its words, the same for every model
-
-A passage consists of whole sentences of one document, up to 64 words, so that models with short contexts can read it.
-Passages and masked words depend only on the text.
-
-Word-level masked NLL: a metric that compares models with different vocabularies on the same masked words.
-
-    passages = MaskedPassages.of(documents)                       # which words are masked
+    passages.passages[0].hidden                                   # 15% of its words, the same for every model
     measure_word_nll(network, tokenizer, passages, room=510)      # nats per word, bits per character, accuracy
 
 Masked losses per token do not compare if vocabularies or mask rates differ: a small vocabulary has easier tokens, and
-more of them. Here passages and masked words are chosen by characters only, without any vocabulary. Every token that
+more of them. Here passages and masked words are chosen by characters only, without any vocabulary. A passage consists
+of whole sentences of one document, up to 64 words, so that models with short contexts can read it. Every token that
 touches a masked word becomes a mask token; all other tokens stay.
 
 One mask per token reveals how many tokens the word has, which helps a vocabulary of short subwords more. So the number
@@ -175,6 +167,8 @@ def _cut(text: str, first: int, last: int) -> Iterator[tuple[int, int, int]]:
         part = spans[k : k + LONGEST]
         yield int(part[0, 0]), int(part[-1, 1]), len(part)
 
+
+# The metric.
 
 ROWS_AT_ONCE = 32  # bounds the M × V matrix of log-probabilities
 UNICODE = math.log(0x110000)

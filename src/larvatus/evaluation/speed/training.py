@@ -1,20 +1,15 @@
-"""The model of a benchmark, and its training steps.
+"""The model of a benchmark, its rows, and its training steps next to those of `transformers`.
 
-The model of a benchmark: a recipe or a model directory, with text in its vocabulary, as in a training run.
-
-subject = model_of_recipe(read_recipe("bert", size="base"), corpus="embedded", folder=folder, reporter=Reporter())
-subject.full_rows(length=512, tokens=65_536)      # batches as training reads them: packed, corrupted
-subject.ragged_rows(length=512, tokens=65_536)    # the same, of many lengths up to that
-
-Training steps as in `larvatus pretrain`, and steps of `transformers` on the same rows.
-
+    subject = model_of_recipe(read_recipe("bert", size="base"), corpus="embedded", folder=folder, reporter=Reporter())
+    batches = subject.full_rows(length=512, tokens=65_536)      # as training reads them: packed, corrupted
     ours = LarvatusTraining(subject, runtime, batches, length=512)
-    ours.step()                                       # forward, backward, clipping, optimizer
+    ours.step()                                                 # forward, backward, clipping, optimizer
     theirs = TransformersTraining(subject.directory, runtime, batches, length=512)
 
-The peer is loaded from the directory of the Larvatus model, so that both have the same weights, and gets the same
-tokens and targets. It pads rows to the longest, or to one fixed length if compiled. Rows are prepared in advance for
-both, as a loader does during the previous step.
+The model is a recipe or a model directory, with text in its vocabulary, as in `larvatus pretrain`. `ragged_rows` gives
+rows of many lengths up to the given one. The peer is loaded from the directory of the Larvatus model, so that both have
+the same weights, and gets the same tokens and targets. It pads rows to the longest, or to one fixed length if compiled.
+Rows are prepared in advance for both, as a loader does during the previous step.
 """
 
 from __future__ import annotations
@@ -219,6 +214,8 @@ def pretrained_model(
 def mean_length(batches: list[TrainingBatch[Ints]]) -> float:
     return float(np.mean(np.concatenate([batch.tokens.lengths for batch in batches])))
 
+
+# Training steps.
 
 RATE = 1e-5
 IGNORED = -100

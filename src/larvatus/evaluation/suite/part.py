@@ -1,14 +1,9 @@
-"""Parts of a suite, and the settings that all of them share.
-
-Settings of a suite: its parts, the amount of data, and fine-tuning.
-
-SuiteSettings(only=("blimp", "ewt"), quick=True, seeds=1)
-
-A suite and its parts: the files a part reads, the settings that change it, how it measures a model, its figures.
+"""A suite and its parts: the files a part reads, the settings that change it, how it measures a model, its figures.
 
     class IsotropyPart(SuitePart): ...
         def measure(self, work: PartRun) -> PartResult: ...
 
+    SuiteSettings(only=("blimp", "ewt"), quick=True, seeds=1)      # which parts, how much data, fine-tuning
     SuiteFigure(id="cola", name="CoLA", measure="Matthews", value=0.31, low=0.26, high=0.36, examples=1_043, by="…")
     DataFolder.open("data").path("glue/SST-2/train.tsv")   # data/glue/SST-2/train.tsv.xz, if that file exists
 

@@ -1,24 +1,17 @@
-"""Suites by name, and their run.
+"""Suites by name, and their run on models, one part after the other.
 
-Measure models on the parts of a suite, one after the other. Finished parts are kept if a later one fails.
-
-    run = SuiteRun(suite=ENGLISH, subjects=(…,), data=DataFolder.open("data"), out=Path("runs/suite"), …)
+    run = SuiteRun(suite=get_suite("english"), subjects=(…,), data=DataFolder.open("data"), out=Path("runs/suite"), …)
     results = run_suite(run, reporter)
 
 Each part of each model is a file that is written atomically. A running part locks its folder, so that several processes
 can measure different parts into one output. A part is reported and skipped if its files are missing or the model cannot
-do it.
+do it. Finished parts are kept if a later one fails.
 
-Suites by name. A suite is a list of parts with published figures.
-
-    get_suite("english").chosen(only=("blimp",))
-
-The English suite: masked words, grammar, GLUE, tags, entities, nested spans, answers, word meanings, isotropy.
-docs/suite.md describes the parts and the layout of the data folder.
-
-WNLI is excluded: its dev set repeats training sentences with other answers, so models that learn the task do worse than
-the majority baseline; Devlin et al. (2019) excluded it too. QNLI, QQP and MNLI are excluded because training on them
-takes longer than all other parts together.
+The English suite: masked words, grammar, GLUE, tags, entities, nested spans, answers, word meanings, isotropy, each
+with published figures. docs/suite.md describes the parts and the layout of the data folder. WNLI is excluded: its dev
+set repeats training sentences with other answers, so models that learn the task do worse than the majority baseline;
+Devlin et al. (2019) excluded it too. QNLI, QQP and MNLI are excluded because training on them takes longer than all
+other parts together.
 """
 
 from __future__ import annotations
@@ -240,6 +233,8 @@ def _all(run: SuiteRun, unmeasured: list[SkippedPart]) -> SuiteResults:
     labels |= {subject.role: subject.label for subject in run.subjects}
     return SuiteResults(suite=run.suite, records=records, unmeasured=unmeasured, labels=labels)
 
+
+# The English suite.
 
 HELD_OUT = "text/en_wiki.valid.txt"
 SENSE_SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013")

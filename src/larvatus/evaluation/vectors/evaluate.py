@@ -1,15 +1,9 @@
-"""Evaluate the vectors of a model on a set, with baselines if requested, and the scores as a record.
+"""Evaluate the vectors of a model on a set: embed each distinct text once, and score, next to baselines if requested.
 
-Scores of a model's vectors on one set, and of baselines next to them.
-
-evaluation.metrics["spearman"].value                     # of the model
-evaluation.systems["TF-IDF"]["spearman"].low
-print(evaluation)
-
-Evaluate the vectors of a model on a set: read it, embed each distinct text once, score, with baselines if requested.
-
-    request = VectorRequest(kind="sts", data="sts-dev.tsv", baselines=True)
-    print(evaluate_vectors(lv.load(), request))
+    evaluation = evaluate_vectors(lv.load(), VectorRequest(kind="sts", data="sts-dev.tsv", baselines=True))
+    evaluation.metrics["spearman"].value                     # of the model
+    evaluation.systems["TF-IDF"]["spearman"].low             # of a baseline
+    print(evaluation)
 
 | kind | data | metrics | intervals over |
 | --- | --- | --- | --- |
@@ -110,6 +104,8 @@ class VectorEvaluation(Tabular):
         name, score = next(iter(self.metrics.items()))
         return f"<VectorEvaluation: {self.kind}, {name} {score.value:.4f}>"
 
+
+# Running an evaluation.
 
 VectorKind = Literal["retrieval", "sts", "pairs", "classification", "clustering"]
 

@@ -1,29 +1,18 @@
-"""Scores of vectors, by what they are used for, and the unit vectors that are scored.
-
-Unit vectors of the distinct texts of a set, from a model or from TF-IDF.
+"""Scores of vectors, by what they are used for, and the unit vectors of texts that are scored.
 
     vectors = embed_distinct(lv.load(), ["the river", "the town", "the river"])       # two texts go through the model
-    vectors.cosines(["the river"], ["the town"])
-
-Every text is embedded once, however often a set names it, and in the way of the model (`inference/vectors/
-pooling.py`). TF-IDF is the baseline that sees words only: an encoder that is not better than it has learned nothing
-that a set asks for.
-
-Scores of vectors, by what they are used for.
-
-    rankings = rank_by_vectors(vectors, collection)
     similarity_metrics(vectors.cosines(first, second), scores)       # spearman, pearson (Cer et al. 2017)
-    matching_metrics(vectors.cosines(first, second), labels)         # average precision, best accuracy
-    draws = [train.at(sample_shots(train.labels, shots=10, seed=seed)) for seed in range(10)]
-    classification_metrics(vectors, draws, test)["accuracy"].value
-    clustering_metrics(vectors, labels, draws=10)["v-measure"].value
+
+Every text is embedded once, however often a set names it, with the model's own pooling (`inference/vectors/
+pooling.py`). TF-IDF is the baseline that sees words only: an encoder that is not better has learned nothing that the
+set tests.
 
 **Retrieval** by one vector per document: every document is compared with every query, and ranked as trec_eval ranks.
 This measures the vectors; `larvatus search evaluate` measures a search, with passages, stored vectors, graphs, fusion
 and reranking.
 
-**Pairs**: cosines against scores of people (STS), and against yes or no (pair classification). Spearman's ρ asks only
-for the order of the cosines, Pearson's r for proportions. Both have bootstrap intervals over pairs.
+**Pairs**: cosines against scores of people (STS), and against yes or no (pair classification). Spearman's ρ depends
+only on the order of the cosines, Pearson's r on proportions. Both have bootstrap intervals over pairs.
 
 **Classification** from frozen vectors: logistic regression of `shots` examples of every class, in several draws, each
 scored on all test examples. Vectors are centred and scaled by one number, so that the mean square length of a draw is 1
@@ -143,6 +132,8 @@ def scikit_learn(module: str) -> Any:
 def _numbered(texts: Sequence[str]) -> dict[str, int]:
     return {text: row for row, text in enumerate(texts)}
 
+
+# Scores.
 
 Rankings = dict[str, list[str]]
 """Query to documents, best first."""

@@ -1,19 +1,5 @@
 """Fill blanks with the masked-LM head (BERT, Devlin et al. 2019, §3.1; chapter §11.2.1).
 
-Tokens that are whole words at a blank: the candidates of `fill`, unless subwords are requested.
-
-    allowed_tokens(tokenizer, "words")              # [V] words by form; "word-starts", "tokens": more
-    known = abbreviations(tokenizer)                # ids of St, Mr, Dr …: words by form
-    needs_period(log_V, other_V, known)             # those that are likely only because of the period after the blank
-
-A token is a word by form if it begins one (`Ġ`, `▁`, no `##`), has a letter or a digit, and is a single word. The text
-after the blank makes the model end the word there, with one exception: before a period, `St` may be the most likely
-"word", as in *St. Louis*. A token is taken for such an abbreviation if both the sentence splitter, which has a list of
-them, and the model say so: the model gives an abbreviation little probability if the sentence ends with an exclamation
-mark. Probabilities are never renormalised: an excluded token keeps its share.
-
-Fill blanks with the masked-LM head (BERT, Devlin et al. 2019, §3.1; chapter §11.2.1).
-
     for fill in fill_blanks(network, tokenizer, "Please turn your [MASK] in."):
         print(fill.token, fill.probability)
 
@@ -27,11 +13,14 @@ and is the same for all fillings of a text, so that their probabilities are comp
 one). A beam keeps the best few. All of them go through the encoder as one flat batch, and the head sees only blanks.
 
 The literal mask token (`[MASK]`) marks each blank; elsewhere it is plain text. If a text does not contain the model's
-own mask token, `[MASK]` and `<mask>` are both read as blanks:
+own mask token, `[MASK]` and `<mask>` are both read as blanks.
 
-    blanks = read_blanks("The [MASK] of the river was [MASK].", tokenizer)
-    blanks.places                                       # positions among the tokens
-    blanks.filled(["bank", "##wide"], glued=[False, True])
+**Candidates** are tokens that are whole words at a blank, unless subwords are requested. A token is a word by form if
+it begins one (`Ġ`, `▁`, no `##`), has a letter or a digit, and is a single word. The text after the blank makes the
+model end the word there, with one exception: before a period, `St` may be the most likely "word", as in *St. Louis*. A
+token is taken for such an abbreviation if both the sentence splitter, which has a list of them, and the model say so:
+the model gives an abbreviation little probability if the sentence ends with an exclamation mark. Probabilities are
+never renormalised: an excluded token keeps its share.
 
 K fillings in the beam, L tokens in the window with [CLS] and [SEP], V tokens in the vocabulary.
 """
@@ -148,6 +137,9 @@ def needs_period(log_V: Tensor, other_V: Tensor, known: npt.NDArray[np.int64]) -
     """Abbreviations whose log-probability falls if the sentence ends with another mark."""
     falls: npt.NDArray[np.bool_] = ((other_V[known] - log_V[known]).exp() < LESS).cpu().numpy()
     return np.compress(falls, known)
+
+
+# Blanks, and their fillings.
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,9 @@
 """Likelihood of texts: exact under a left-to-right model, pseudo under a masked one.
 
-The exact likelihood of a text under a left-to-right model, by the chain rule (Radford et al. 2018, eq. 1).
+    for score in score_texts(network, tokenizer, ["The souvenir was broken."], method="word-l2r"):
+        score.total, score.perplexity, [(word.text, word.score) for word in score.words]
+
+**Left-to-right** models give the likelihood by the chain rule (Radford et al. 2018, eq. 1):
 
     log p(x) = Σ_t log p(x_t | x_1 … x_{t−1})
 
@@ -8,25 +11,17 @@ The first token follows the end-of-document token, as in running text; in a voca
 given, with a score of 0. A text longer than the model's context is read in windows, each of which begins half a context
 before the tokens that it scores.
 
-    causal_token_scores(CausalReader(encoder, head), tokenizer, alignments)      # [T] of each text, in nats
-
-M predictions, V vocabulary, T tokens of a text.
-
-Pseudo-log-likelihood of texts under a masked language model (Salazar et al. 2020, *Masked language model scoring*;
-Kauf & Ivanova 2023, *A better way to do masked language model scoring*).
+**Masked** models give the pseudo-log-likelihood (Salazar et al. 2020, *Masked language model scoring*; Kauf & Ivanova
+2023, *A better way to do masked language model scoring*):
 
     PLL(x) = Σ_t log p(x_t | x with token t masked)
     word-l2r: … with token t and the rest of its word masked; otherwise the end of a word gives it away
 
-    for score in score_texts(network, tokenizer, ["The souvenir was broken."], method="word-l2r"):
-        score.total, score.perplexity, [(word.text, word.score) for word in score.words]
-
 Words are those of the aligner. All masked copies of all texts go through the encoder in flat batches of nearly equal
 length under a budget of tokens; only masked positions reach the head, and equal copies are read once
-(`masked_copies.py`). A left-to-right model scores texts by their exact likelihood instead (`likelihood.py`).
+(`masked_copies.py`).
 
-    for block in BulkScoring(model, "original", executor)(blocks):    # many texts, here or on a Ray cluster
-        block.scores, block.faults
+M predictions, V vocabulary, T tokens of a text.
 """
 
 from __future__ import annotations
@@ -150,6 +145,8 @@ def _windows(ids: Ints, reach: int, *, given: int) -> Iterator[_Window]:
             yield _Window(start, ids[start:end], done - start)
         done = max(done, end)
 
+
+# Pseudo-likelihood, and scores of texts.
 
 CHARACTERS_AT_ONCE = 1 << 18
 """Characters of the texts whose copies are sorted and compared with each other."""

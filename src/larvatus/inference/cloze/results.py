@@ -1,12 +1,10 @@
 """Results of filling blanks and of scoring texts: frozen records that print and convert to dicts.
 
-Results of filling blanks: frozen records that print and convert to dicts.
+    score = model.score(["The souvenir was broken."])[0]
+    score.total, score.per_word, score.perplexity             # pseudo-log-likelihood of the text
+    score.words[1].text, score.words[1].score, score.words[1].start
 
-Results of scoring: the pseudo-log-likelihood of a text, by word and by token.
-
-score = model.score(["The souvenir was broken."])[0]
-score.total, score.per_word, score.perplexity
-score.words[1].text, score.words[1].score, score.words[1].start
+`Fills` are the results of `model.fill`, best first.
 """
 
 from __future__ import annotations
@@ -126,6 +124,8 @@ def _row(fill: Fill | JointFill) -> dict[str, Any]:
         tokens = {f"token_{blank}": token for blank, token in enumerate(fill.tokens, start=1)}
     return {**tokens, "probability": fill.probability, "filled": fill.text}
 
+
+# Scores of texts.
 
 _SHOWN = 40
 

@@ -1,32 +1,28 @@
-"""Instances of words in the plane, and their clusters.
-
-Projection of vectors into the plane: UMAP (McInnes et al. 2018), or two principal components without UMAP.
+"""Instances of words as points in the plane, their clusters, and the words that are typical of each.
 
     flat = project(vectors, method="auto", seed=0)
-    flat.points, flat.method, flat.note             # [N, 2], 'umap', or 'pca' and why
-
-UMAP keeps neighbours together, by cosine; distances between groups mean little. Principal components keep the
-directions of largest variance. The same vectors and seed give the same points.
-
-Clusters of instances, and the words that are typical of each.
-
+    flat.points, flat.method, flat.note                 # [N, 2], 'umap', or 'pca' and why
     numbers = cluster(vectors, seed=0)                  # [N] 0, 1, … by size, the largest first
     names = typical_words(contexts, numbers)            # ['river, water, flood', 'loan, money, account']
 
-Clusters are computed from the vectors, not from the map: k-means over their leading principal components, for the k
+**Projection**: UMAP (McInnes et al. 2018), or two principal components without UMAP. UMAP keeps neighbours together, by
+cosine; distances between groups mean little. Principal components keep the directions of largest variance. The same
+vectors and seed give the same points.
+
+**Clusters** are computed from the vectors, not from the map: k-means over their leading principal components, for the k
 with the best silhouette (Rousseeuw 1987), or the largest k within 10% of it; one cluster if no silhouette reaches
 `WORTHWHILE`.
 
-A word is typical of a cluster if its log-odds there are significantly higher than in the other clusters, with the whole
-as prior (Monroe et al. 2008, *Fightin' words*, eq. 16, 22): counts y, n words in all, prior α_w = y_w of all, α_0 its
-sum;
+**Typical words**: the log-odds of a word in a cluster are significantly higher than in the other clusters, with the
+whole as prior (Monroe et al. 2008, *Fightin' words*, eq. 16, 22): counts y, n words in all, prior α_w = y_w of all, α_0
+its sum;
 
     δ_w = log (y_w + α_w)/(n + α_0 − y_w − α_w) − the same of the others
     z_w = δ_w / √(1/(y_w + α_w) + 1/(y′_w + α_w))
 
 A word names a cluster if z is above 1.64 and the word is three times as frequent in its sentences as elsewhere; five
 times, if it is one of the most common words, which make up half of all text: in any language these are mostly function
-words (`which`, `from`), whose counts vary with the style of a few texts.
+words (`which`, `from`), whose counts vary with the style of a few texts. N instances.
 """
 
 from __future__ import annotations
@@ -123,6 +119,8 @@ def principal_components(vectors: npt.NDArray[np.floating], count: int) -> Doubl
     flat: Doubles = centred @ axes
     return np.pad(flat, ((0, 0), (0, count - flat.shape[1])))
 
+
+# Clusters, and their typical words.
 
 MAX_CLUSTERS = 8
 """Most clusters that are tried."""

@@ -4,7 +4,7 @@
     result = map_instances(encoder, tokenizer, sample, MapOptions(layers="last4"))
     result.points, result.clusters, result.notes
 
-`page.py` and `picture.py` draw it.
+`picture.py` draws it.
 """
 
 from __future__ import annotations

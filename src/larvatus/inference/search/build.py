@@ -37,7 +37,6 @@ from larvatus.data.text.readers import has_columns, read_documents
 from larvatus.data.text.words import Mode
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.search.generation import NAME, FileSum, Generation, IndexManifest, map_vectors, passage_texts
-from larvatus.inference.search.late_index import write_postings
 from larvatus.inference.search.lexical import WORDS, write_lexical
 from larvatus.inference.search.nearest import NAME as GRAPH
 from larvatus.inference.search.nearest import check_graph, write_graph
@@ -49,6 +48,7 @@ from larvatus.inference.search.sources import (
     plan_sources,
     state_of,
 )
+from larvatus.inference.search.sparse_index import write_postings
 from larvatus.inference.search.storage import Kind, RaggedRecords, VectorFormat, record_type, stored_kinds
 from larvatus.inference.search.text_vectors import (
     StoredTexts,

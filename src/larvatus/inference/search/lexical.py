@@ -27,8 +27,8 @@ from larvatus.core.arrays import Bools, Doubles, Floats, Integers, Ints, Records
 from larvatus.core.errors import ArtefactError
 from larvatus.data.text.words import segment_words
 from larvatus.inference.search.generation import map_array
-from larvatus.inference.search.late_index import SparseIndex, groups, write_pairs
 from larvatus.inference.search.nearest import Matches
+from larvatus.inference.search.sparse_index import SparseIndex, groups, write_pairs
 from larvatus.inference.search.storage import AGAIN
 
 WORDS, STARTS, POSTINGS, WEIGHTS = "words.txt", "postings.starts.npy", "postings.rows.npy", "postings.weights.npy"

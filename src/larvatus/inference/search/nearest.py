@@ -1,24 +1,23 @@
-"""The nearest vectors of a query: exact, or through a graph.
-
-Exact search: every vector is compared with the query, some thousand at a time, so that memory does not grow.
+"""The nearest vectors of a query: exact, or approximate through a graph.
 
     for matches in nearest_vectors(stored, queries_QD, top=10):
         matches.rows, matches.scores        # best first
-
-For unit vectors the score is the cosine, x · q. A block of rows is scored by one matrix product in float32 (of half
-precision, by `half_products`); the best of all blocks are scored again in float64 and sorted by score, equal ones
-by row. With two stored kinds (`storage.py`), more candidates are taken from the first kind than are needed, and the
-second kind selects among them.
-
-Approximate search with a graph of near neighbours: HNSW (Malkov & Yashunin 2020), by the library `usearch`.
-
     write_graph(folder, stored)
     VectorGraph.open(folder, stored).search(queries_QD, top=10, candidates=100)
 
-A search walks from vector to vector towards the query and compares some hundred of them instead of all; what it finds
-is scored again exactly. It may miss a neighbour: more `candidates` miss fewer. The graph is mapped from the disk. It is
-built on all cores, and which of equally good links it has depends on their timing; exact search depends on nothing.
-With one thread, equal vectors give equal files for the same processor time, and the clock shows all of it.
+**Exact**: every vector is compared with the query, some thousand at a time, so that memory does not grow. For unit
+vectors the score is the cosine, x · q. A block of rows is scored by one matrix product in float32 (of half precision,
+by `half_products`); the best of all blocks are scored again in float64 and sorted by score, equal ones by row. With two
+stored kinds (`storage.py`), more candidates are taken from the first kind than are needed, and the second kind selects
+among them.
+
+**Graph** of near neighbours: HNSW (Malkov & Yashunin 2020), by the library `usearch`. A search walks from vector to
+vector towards the query and compares some hundred of them instead of all; what it finds is scored again exactly. It may
+miss a neighbour: more `candidates` miss fewer. The graph is mapped from the disk. It is built on all cores, and which
+of equally good links it has depends on their timing; exact search depends on nothing. With one thread, equal vectors
+give equal files.
+
+Q queries, D dimensions.
 """
 
 from __future__ import annotations
@@ -165,6 +164,8 @@ def first_of_largest(scores: Floats | Doubles, count: int) -> Ints:
     equal = np.flatnonzero(scores == border)[: count - len(above)]
     return np.sort(np.concatenate([above, equal]))
 
+
+# The graph.
 
 NAME = "graph.usearch"
 NUMBERS = {"float32": "f32", "float16": "f16", "int8": "i8"}

@@ -1,23 +1,17 @@
 """Search passages of documents by meaning: `lv.Index`.
 
-Rerank candidates with a model that reads query and passage together (Nogueira & Cho 2019).
-
-    reranker = open_reranker("runs/rerank")
-    reranker.score("who may appeal?", ["Any party may appeal.", "The court sat on Monday."])
-
-Anything with a method `score(query, passages)` is a reranker. A directory must hold a model of the task `rerank`: of
-`larvatus finetune rerank`, or a cross-encoder of `sentence-transformers`.
-
-Search passages of documents by meaning: `lv.Index`.
-
     index = lv.Index.open("index")                      # with the model that it was built with
     for hit in index.search("who may appeal against a decision?", top=5):
         hit.score, hit.document, hit.start, hit.text
 
 The question goes through the model that the index was built with; the score of a passage is the cosine of the two
 vectors (Reimers & Gurevych 2019), or that of another kind of vectors (`text_vectors.py`). `build.py` makes an index,
-`nearest.py` and `nearest.py` find the nearest vectors, `late_index.py` and `late_index.py` search the other kinds,
-`lexical.py` ranks by words, `nearest.py` fuses both rankings, a reranker orders the best again.
+`nearest.py` finds the nearest vectors and fuses rankings, `late_index.py` and `sparse_index.py` search the other kinds,
+and `lexical.py` ranks by words.
+
+A reranker may order the best again: a model that reads query and passage together (Nogueira & Cho 2019). Anything with
+a method `score(query, passages)` is one. `open_reranker` opens the directory of a model of the task `rerank`: of
+`larvatus finetune rerank`, or a cross-encoder of `sentence-transformers`.
 """
 
 from __future__ import annotations
@@ -42,7 +36,7 @@ from larvatus.inference.model.model import Model
 from larvatus.inference.model.ranking import check_reranker, score_passages
 from larvatus.inference.search.filters import Where, allowed_rows
 from larvatus.inference.search.generation import METADATA, Generation, IndexManifest
-from larvatus.inference.search.late_index import LateIndex, SparseIndex
+from larvatus.inference.search.late_index import LateIndex
 from larvatus.inference.search.lexical import WORDS, LexicalIndex
 from larvatus.inference.search.nearest import NAME as GRAPH
 from larvatus.inference.search.nearest import (
@@ -56,6 +50,7 @@ from larvatus.inference.search.nearest import (
 )
 from larvatus.inference.search.results import SearchHit, SearchResults
 from larvatus.inference.search.sources import changed_sources
+from larvatus.inference.search.sparse_index import SparseIndex
 from larvatus.inference.search.text_vectors import check_model, sparse_weights, token_vectors, unit_vectors
 from larvatus.tasks.inputs import PredictOptions
 
@@ -96,6 +91,8 @@ def rerank_matches(reranker: Reranker, query: str, matches: Matches, passages: S
         raise NumericsError("a score of the reranker is not finite; check its weights")
     return ranked(matches.rows, scores, top)
 
+
+# The index.
 
 LEAST_CANDIDATES = 100
 

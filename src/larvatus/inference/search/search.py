@@ -1,18 +1,11 @@
 """Search by meaning: the instances of a word that are nearest to a marked one.
 
-A file of `larvatus embed --unit word` (Parquet or Arrow) as blocks for `nearest`.
-
-    file = VectorFile.open(Path("vectors.parquet"))
-    nearest(query, file.blocks(Wanted.of(["bank"])), top=10)
-
-The context of a word is read from the neighbouring rows, so that the corpus itself is not needed.
-
-Search by meaning: the instances of a word that are nearest to a marked one.
-
-    source = open_place(["texts/"])                       # text, an index directory, or a file of `embed --unit word`
+    source = open_source(["texts/"])                      # text, an index directory, or a file of `embed --unit word`
     neighbours = search(lv.load("runs/mine"), query, source, SearchOptions(top=10))
 
-Layers, pooling and standardisation come from the index or the file; the model must be the one it was computed with.
+Layers, pooling and standardisation come from the index or the file; the model must be the one it was computed with. A
+file of vectors (Parquet or Arrow) is read in blocks, and the context of a word comes from the neighbouring rows, so
+that the corpus itself is not needed.
 """
 
 from __future__ import annotations
@@ -206,6 +199,8 @@ def _context(columns: dict[str, list[Any]], at: int, step: int, until: int) -> s
         here += step
     return "".join(words[::-1] if step < 0 else words).strip()
 
+
+# The search.
 
 SearchSource = InstanceIndex | VectorFile | list[str]
 """What to search: an index, a file of vectors, or paths of text."""

@@ -1,19 +1,15 @@
-"""The documents of an index: which files a build must read, and their passages.
-
-Which files a build of an index must read: new and changed ones; the passages of all others are copied.
+"""The documents of an index: which files a build must read, and the passages of a document.
 
     plan = plan_sources(["docs/"], old)
-    plan.added, plan.changed, plan.removed, plan.unchanged
-
-A file whose size and time are those in the index is unchanged. If they differ, its checksum decides. A file that is
-younger than the last build is always compared by its checksum: it may have been written again within one tick of the
-clock.
-
-Cut a document into passages: runs of whole sentences that overlap, each with its exact characters.
+    plan.added, plan.changed, plan.removed, plan.unchanged        # the passages of unchanged files are copied
 
     >>> text = "Mt. Sanitas is steep. Bring water. The trail begins in Sunshine Canyon."
     >>> [text[start:end] for start, end in passage_spans(text, PassageSettings(passage=50, overlap=15))]
     ['Mt. Sanitas is steep. Bring water.', 'Bring water. The trail begins in Sunshine Canyon.']
+
+A file whose size and time are those in the index is unchanged. If they differ, its checksum decides. A file that is
+younger than the last build is always compared by its checksum: it may have been written again within one tick of the
+clock.
 
 A passage takes as many sentences as fit into `passage` characters. The next one begins again with the last sentences of
 it that fit into `overlap` characters, so that an answer that spans a border is whole in one of the two. A sentence that
@@ -137,6 +133,8 @@ def changed_sources(sources: Sequence[SourceFile], base: str) -> Iterator[str]:
         if not same:
             yield f"{as_text(source.path)} has changed"
 
+
+# Passages.
 
 PASSAGE = whole(20, 1_000_000)
 Span = tuple[int, int]

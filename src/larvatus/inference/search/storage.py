@@ -1,25 +1,21 @@
-"""How the vectors of an index are stored.
-
-How vectors are stored: float32, float16, int8 with a scale for each vector, or one bit for each dimension.
+"""How an index stores its vectors: one for each passage, or a record for each token.
 
     >>> stored = StoredVectors.encode(np.array([[0.6, -0.8]]), ("int8",))
     >>> {name: array.dtype.name for name, array in stored.items()}
     {'vectors.int8': 'int8', 'scales': 'float32'}
 
-For a unit vector x, int8 keeps c = round(x / s) with s = max |x| / 127, so that x · q ≈ s (c · q): each number is off
-by at most s / 2. Binary keeps the signs b = [x > 0]; with those of the query, the number of equal bits orders vectors
-nearly as their angle does (Charikar 2002). Queries stay float32 except for binary. An index that stores two kinds is
-searched with the first, and the candidates are scored again with the second (Yamada et al. 2021).
+Vectors are float32, float16, int8 with a scale for each vector, or one bit for each dimension. For a unit vector x,
+int8 keeps c = round(x / s) with s = max |x| / 127, so that x · q ≈ s (c · q): each number is off by at most s / 2.
+Binary keeps the signs b = [x > 0]; with those of the query, the number of equal bits orders vectors nearly as their
+angle does (Charikar 2002). Queries stay float32 except for binary. An index that stores two kinds is searched with the
+first, and the candidates are scored again with the second (Yamada et al. 2021).
 
-Records of an index of which every passage has its own number: vectors of tokens, or tokens with weights.
+Records are vectors of tokens, or tokens with weights, of which every passage has its own number (`RaggedRecords`):
 
     records.bin            all records, passage after passage
     records.starts.npy     [N + 1] where the records of each passage begin, and where the last end
 
-    kept = RaggedRecords.open(folder, np.dtype([("token", np.int32), ("weight", np.float32)]), count=1000)
-    kept.of(np.array([7, 2]))            # the records of passages 7 and 2, and how many each has
-
-Both files are mapped from the disk. A build streams them, so that a full disk is an error and not a signal.
+Both files are mapped from the disk. A build streams them, so that a full disk is an error and not a signal. N passages.
 """
 
 from __future__ import annotations
@@ -225,6 +221,8 @@ def half_products(x_BD: Records, queries_QD: Floats) -> Floats:
     products_QB: Floats = np.ascontiguousarray((high_BQ + low_BQ / np.float32(LOW)).T)
     return products_QB
 
+
+# Records.
 
 RECORDS, STARTS = "records.bin", "records.starts.npy"
 AGAIN = "build it again with larvatus search build"

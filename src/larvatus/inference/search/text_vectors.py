@@ -23,7 +23,8 @@ from larvatus.core.errors import ArtefactError, NumericsError
 from larvatus.data.labelled.records import Place
 from larvatus.inference.model.encoder import EncoderModel
 from larvatus.inference.search.generation import IndexManifest
-from larvatus.inference.search.late_index import encode_tokens, encode_weights, mean_vector
+from larvatus.inference.search.late_index import encode_tokens, mean_vector
+from larvatus.inference.search.sparse_index import encode_weights
 from larvatus.inference.search.storage import Kind, StoredVectors
 from larvatus.inference.vectors.pooling import embed_options, vector_size
 from larvatus.models.heads.head import VectorKind

@@ -1,21 +1,16 @@
-"""Write an index: the files of a generation, and the vectors that need no second computation.
-
-Vectors by the text they belong to: those of the old index, and those that an interrupted build has computed.
+"""Write an index: the files of a generation as streams, and the vectors that need not be computed again.
 
     cache = VectorCache(old, parts, kinds)
-    cache.missing(keys)                # which texts the model must read
-    parts.add(keys, texts)             # whole or absent, on the disk before the next block begins
-    cache.gather(keys)                 # the stored arrays, in the order of the keys
-
-A text is known by its BLAKE2 hash of 16 bytes. A build that is killed therefore resumes where it was, even if files
-have changed meanwhile; equal passages are computed once; and a line added to a table of a million costs one vector.
-
-Write the files of a generation as streams: the table of passages, their keys, the vectors, the list of sources.
-
+    cache.missing(keys)                      # which texts the model must read
+    parts.add(keys, texts)                   # whole or absent, on the disk before the next block begins
     with PassageWriter(folder, columns=("year",)) as writer:
         writer.begin(file)
         writer.add(rows)                     # returns the keys of the rows
     write_vectors(folder, cache, writer.count, kinds, size)
+
+A text is known by its BLAKE2 hash of 16 bytes, and the cache has the vectors of the old index and of an interrupted
+build. A build that is killed therefore resumes where it was, even if files have changed meanwhile; equal passages are
+computed once; and a line added to a table of a million costs one vector.
 
 Nothing is mapped for writing: a full disk is then an error that can be reported, not a signal that ends the process.
 """
@@ -213,6 +208,8 @@ def can_convert(old: Sequence[Kind], new: Sequence[Kind]) -> bool:
     """Whether stored vectors can become vectors of other kinds without loss beyond that of the new kinds."""
     return tuple(old) == tuple(new) or old[-1] == "float32" or (old[-1] == "float16" and "float32" not in new)
 
+
+# The files of a generation.
 
 ROWS = 4_096
 """Passages of a record batch."""

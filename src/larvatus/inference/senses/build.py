@@ -1,26 +1,22 @@
-"""Vectors of senses: means over tagged text, and back-off for senses that no text has.
-
-Sense vectors from tagged text: v_s is the mean of the vectors of the words tagged s (chapter eq. 11.8).
+"""Vectors of senses: means over tagged text (chapter eq. 11.8), and back-off for senses that no text has.
 
     inventory = build_senses(encoder, tokenizer, read_semcor("semcor/", wordnet, reading), options, …)
+    backoff = SenseBackoff(inventory, wordnet, steps=("synset", "hypernym"), standardise=True)
+    backoff.candidates((("bank", "n"),)).vectors         # [C, D] unit vectors
 
-Sentences stream through the encoder, some hundred at a time. A running sum and a count are kept for each sense, and the
-mean and variance of all words by Welford's update: memory grows with the senses, not with the text.
+v_s is the mean of the vectors of the words tagged s. Sentences stream through the encoder, some hundred at a time. A
+running sum and a count are kept for each sense, and the mean and variance of all words by Welford's update: memory
+grows with the senses, not with the text.
 
-A vector for every sense of WordNet, by the back-off of LMMS (Loureiro & Jorge 2019, §3.2).
-
-Tagged text covers a sixth of WordNet's senses. Any other sense takes the vector of the first level that has one:
+Tagged text covers a sixth of WordNet's senses. Any other sense takes the vector of the first level that has one (LMMS,
+Loureiro & Jorge 2019, §3.2):
 
     sense        words tagged with it
     synset       mean over the senses of its synset
     hypernym     mean over the synsets right below its synset's hypernyms
     lexname      mean over the synsets of its lexicographer class
 
-    backoff = SenseBackoff(inventory, wordnet, steps=("synset", "hypernym"), standardise=True)
-    backoff.candidates((("bank", "n"),)).vectors         # [C, D] unit vectors
-
-    for entry in describe_senses("bank", wordnet, inventory, nearest=3):
-        print(entry.key, entry.count, entry.definition, entry.nearest)
+C candidates, D dimensions.
 """
 
 from __future__ import annotations
@@ -156,6 +152,8 @@ def _blocks(sentences: Iterator[SenseSentence]) -> Iterator[list[SenseSentence]]
     while block := list(islice(sentences, AT_ONCE)):
         yield block
 
+
+# Back-off.
 
 Step = Literal["synset", "hypernym", "lexname", "first-sense"]
 Rung = Literal["sense", "synset", "hypernym", "lexname"]

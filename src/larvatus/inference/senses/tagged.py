@@ -1,26 +1,19 @@
-"""Sense-tagged text, and its readers.
+"""Sense-tagged text: sentences of words, some of which have senses, and its two formats.
 
-Sense-tagged text: sentences of words, some of which have senses. Readers of SemCor and of test sets produce it.
+    sentences = list(read_unified("senseval2.data.xml.xz"))
+    gold = read_keys("senseval2.gold.key.txt.xz")
+    for sentence in read_semcor("semcor.tar.xz", wordnet, reading): …
 
-A word of WordNet can be several words of the text ("primary election"). The unified evaluation framework (Raganato et
-al. 2017) has sentences in XML, with the answers in a second file:
+A word of WordNet can be several words of the text ("primary election"). The **unified evaluation framework** (Raganato
+et al. 2017) has sentences in XML, with the answers in a second file:
 
     <sentence id="d000.s000"> <wf lemma="the" pos="DET">The</wf>
     <instance id="d000.s000.t000" lemma="art" pos="NOUN">art</instance> … </sentence>            senseval2.data.xml
     d000.s000.t000 art%1:09:00::                                                            senseval2.gold.key.txt
 
-    sentences = list(read_unified("senseval2.data.xml.xz"))
-    gold = read_keys("senseval2.gold.key.txt.xz")
+**SemCor** (Miller et al. 1994) is running text in its original SGML-like format:
 
-SemCor (Miller et al. 1994): running text tagged with WordNet senses, in its original SGML-like format.
-
-    <s snum=1>
     <wf cmd=done pos=VB lemma=say wnsn=1 lexsn=2:32:00::>said</wf>
-    <punc>.</punc>
-    </s>
-
-    for sentence in read_semcor("semcor.tar.xz", wordnet, reading):
-        …
 
 The input is a folder (read recursively) or an archive of it; attributes may have quotation marks. The sense key is
 `lemma%lexsn`; several tags are joined by `;` and all count. Keys that the given WordNet does not have are skipped and
@@ -248,6 +241,8 @@ class _Reader:
     def _fault(self, what: str) -> DataError:
         return DataError(f"{self.name}:{self.parser.CurrentLineNumber}: {what}")
 
+
+# SemCor.
 
 _END = bytes(1024)
 """The end of every tar archive."""

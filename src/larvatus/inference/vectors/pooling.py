@@ -1,11 +1,6 @@
-"""How vectors are pooled: options of vectors, and how a model itself turns a text into a vector.
+"""Options of vectors (units, layers, pooling), and how a model itself turns a text into a vector.
 
-Options of vectors: units, layers, pooling.
-
-EmbedOptions(unit="word", layers="last4", pool="mean")
-
-How a model itself turns a text into a vector, where nothing else is requested.
-
+    EmbedOptions(unit="word", layers="last4", pool="mean")
     embed_options(model, unit="sentence")                    # as the sentence encoder was trained
     embed_options(model, unit="sentence", pool="cls")        # as requested: no linear layer, not normalised
 
@@ -85,6 +80,9 @@ class EmbedOptions(VectorOptions):
             raise UsageError("linear layers and adapter of a sentence encoder are for whole texts of its last layer")
         if self.standardise is not None:
             self.standardise.check(self.unit, self.pool)
+
+
+# The model's own pooling.
 
 
 def embed_options(

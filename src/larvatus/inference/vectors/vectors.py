@@ -1,28 +1,14 @@
 """Contextual vectors (chapter §11.3): one `Vectors` for each text, in the order of the texts.
 
-Vectors of a text: its units with their characters and vectors.
-
-result = model.vectors(["The bank of the river."], unit="word")[0]
-result.units                     # ('The', 'bank', 'of', 'the', 'river', '.')
-result.vectors[1]                # the vector of "bank"
-print(result)
-
-Vectors of texts by a static model, without a pooling plan: the mean row of each text, many thousand texts a second.
-
-    static_matrix(table, tokenizer, texts, options, head)            # [B, D]
-    for vectors in embed_static(table, tokenizer, texts, options, head): ...
-
-The same as the general way through an encoder (`vectors.py`), which the server takes, with less work for each text: the
-library tokenises on all cores, and the matrix needs no object for a text. A
-static model has no contexts, so it has vectors of whole texts only: other units, layers and poolings are refused.
-
-Contextual vectors (chapter §11.3): one `Vectors` for each text, in the order of the texts.
-
     for vectors in embed_texts(encoder, tokenizer, texts, EmbedOptions(unit="word", layers="last4")):
-        vectors.units, vectors.vectors
+        vectors.units, vectors.vectors             # ('The', 'bank', 'of', …), and a vector for each
 
 Texts go through the encoder in batches of nearly equal length under a budget of tokens, unpadded; only the layers that
 are used are computed. A text longer than the model's window is read in several (`plan.py`); nothing is truncated.
+
+A static model gives the mean row of each text (`embed_static`), many thousand texts a second: the same numbers as the
+general way, with less work for each text. It has no contexts, so it has vectors of whole texts only: other units,
+layers and poolings are refused. B texts, D dimensions.
 """
 
 from __future__ import annotations
@@ -142,6 +128,9 @@ def _short(text: str) -> str:
     return line if len(line) <= 20 else line[:19] + "…"
 
 
+# Static models.
+
+
 def check_static(options: EmbedOptions) -> None:
     """Refuse what a table of tokens does not have."""
     if options.unit in PARTS:
@@ -198,6 +187,8 @@ def mean_rows(table: TokenTable, ids: Integers, lengths: Ints, options: EmbedOpt
     vectors: Floats = x_BD.cpu().numpy()
     return vectors
 
+
+# Encoders.
 
 TEXTS_AT_ONCE = 8_192
 CHARACTERS_AT_ONCE = 1 << 20

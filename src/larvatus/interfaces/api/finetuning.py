@@ -1,21 +1,13 @@
 """Fine-tune a model on files or on data in memory, and check labelled data before.
 
-Other tasks that are trained with the first on one encoder: what is given of them, and the run of all.
+    print(check_data("tickets.csv"))
+    tagger = finetune("tag", "bert-base", train=frame, dev="dev.conll", crf=True)
+    print(tagger)                                            # its scores on validation examples
 
-finetune("tag", train="ewt.conllu", others={"spans": None, "classify": {"train": "topics.csv", "weight": 0.5}})
-larvatus finetune tag --train ewt.conllu --with spans --with classify=topics.csv --set classify.weight=0.5
-
-Whether a fine-tuning is a search among candidates (`--auto`, or `--minutes`).
-
-    run = with_search(run, args)              # a `SearchRun`, or the run itself
-
-Options of training and head say what is to be trained, so they are refused with it.
-
-Fine-tune a model on files or on data in memory, and check labelled data before.
-
-print(check_data("tickets.csv"))
-tagger = finetune("tag", "bert-base", train=frame, dev="dev.conll", crf=True)
-print(tagger)                                            # its scores on validation examples
+`others` trains further tasks with the first on one encoder: `{"spans": None, "classify": {"train": "topics.csv",
+"weight": 0.5}}` (`--with spans --with classify=topics.csv` of the command; None reads the first task's files). `auto`
+or `minutes` makes the run a search among candidates; it refuses options of training and head, which state what to
+train.
 """
 
 from __future__ import annotations
@@ -124,6 +116,8 @@ def others_of_command(files: Sequence[str], dev: Sequence[str], settings: Mappin
         others[name] |= given
     return others
 
+
+# Search among candidates.
 
 MINUTES = 2.0
 """Default time budget."""

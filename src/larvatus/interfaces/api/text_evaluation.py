@@ -1,21 +1,12 @@
-"""Evaluation without a task: of masked words, of minimal pairs, and of vectors.
+"""Evaluation without a task: of masked words of text, of vectors, and of minimal pairs.
 
-Evaluation without a task: of masked words of text, and of vectors.
+    scores = score_text(bundle, {"sw": "held_out/sw.txt"}, TextSettings(), device="cpu", tokens=1_048_576)
+    scores.rows(each=True)          # a row for each language, then one for all
+    evaluate("runs/faq", data="sts.tsv", vectors="sts", baselines=True).metrics["spearman"]
+    evaluate("runs/faq", data="test.tsv", train="train.tsv", vectors="classification", shots=10, draws=10)
+    score_pairs("runs/mine", "blimp/adjunct_island.jsonl").overall.share
 
-Masked words of validation text: the scores of a language model, overall and by language.
-
-scores = score_text(bundle, {"sw": "held_out/sw.txt"}, TextSettings(), device="cpu", tokens=1_048_576)
-scores.rows(each=True)          # a row for each language, then one for all
-
-Measure the vectors of a model: settings of `lv.evaluate(model, data=…, vectors=…)` and of `evaluate --vectors`.
-
-evaluate("runs/faq", data="sts.tsv", vectors="sts", baselines=True).metrics["spearman"]
-evaluate("runs/faq", data="test.tsv", train="train.tsv", vectors="classification", shots=10, draws=10)
-evaluate("runs/faq", data="scifact/", vectors="retrieval")
-
-Which of two sentences a model expects more, over files of minimal pairs, as one call.
-
-score_pairs("runs/mine", "blimp/adjunct_island.jsonl").overall.share
+A minimal pair is two sentences, of which a model should expect the first more.
 """
 
 from __future__ import annotations
@@ -154,6 +145,9 @@ def _row(language: str, result: HeldOutScores, fertility: float) -> dict[str, An
     }
 
 
+# Vectors.
+
+
 class VectorEvaluationSettings(Settings):
     """What vectors are measured by."""
 
@@ -208,6 +202,9 @@ def run_vector_evaluation(
         baselines=chosen.baselines,
     )
     return evaluate_vectors(model, request, name=str(model.bundle.path), progress=progress)
+
+
+# Minimal pairs.
 
 
 class PairSettings(Settings):

@@ -133,9 +133,7 @@ COMMANDS = {
         "Measure this machine: matrix ceiling, training, embedding, loader, memory and installed peers; or --grow.",
     ),
     "recipes": CommandEntry("pretrain:app", _START, "List the published systems, or show one as TOML."),
-    "tokenizer": CommandEntry(
-        "corpus:tokenizer_app", _TEXT, "Train a vocabulary on text, or show how it splits a text."
-    ),
+    "tokenizer": CommandEntry("tokenizer:app", _TEXT, "Train a vocabulary on text, or show how it splits a text."),
     "corpus": CommandEntry("corpus:app", _TEXT, "Check text, and build, show and verify token shards."),
     "pretrain": CommandEntry(
         "pretrain:pretrain",

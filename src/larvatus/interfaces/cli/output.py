@@ -1,16 +1,13 @@
 """What commands show: tables and reports on standard output, progress on standard error.
 
-Tables and reports on a terminal: the plain records of `core/tables.py`, printed by `rich`.
-
-Progress on standard error, and `--quiet`, which leaves only results and errors.
-
     def embed(…, quiet: Quiet = False) -> None:
         with ProgressReporter("words") as progress:
             progress(1_000)                          # 1,000 words · 512/s; nothing with --quiet
         report_skipped(skipped)                      # skipped: 2 × bad UTF-8 · 1 × linked folder skipped (texts/more)
         hint("next: larvatus similar …")             # nothing with --quiet
 
-`larvatus --quiet embed …` is `larvatus embed … --quiet`. rich is imported by commands that show something.
+`rich` prints the plain records of `core/tables.py`. `--quiet` leaves only results and errors, and `larvatus --quiet
+embed …` is `larvatus embed … --quiet`. rich is imported by commands that show something.
 """
 
 from __future__ import annotations
@@ -76,6 +73,10 @@ def show_tables(tables: Iterable[Table], notes: Iterable[str] = ()) -> None:
 
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+# Progress.
+
 EVERY = 30.0
 """Seconds between plain lines without a terminal."""
 

@@ -1,15 +1,10 @@
 """The FastAPI application of a server: its routes, and their description.
 
-GET /openapi.json, built from the operations and their structs, and GET /docs, the same as a page without scripts.
-
-openapi()["paths"]["/v1/fill"]["post"]["summary"]
-
-The FastAPI application of a server with its routes, which uvicorn or a test runs.
-
-    app = build_app([load("runs/law")], ServeSettings())
+    app = build_app([load("runs/law")], ServeSettings())      # uvicorn or a test runs it
     app.state.server.close()                    # ends its threads; uvicorn does this at the end of the lifespan
 
-`POST /v1/NAME` runs an operation: body in, `{"model": …, "results": […]}` out. `GET /v1/models` lists the models.
+`POST /v1/NAME` runs an operation: body in, `{"model": …, "results": […]}` out. `GET /v1/models` lists the models. `GET
+/openapi.json` is built from the operations and their structs, and `GET /docs` is the same as a page without scripts.
 
 `GET /healthz` reports whether a forward pass of every encoder works, through the same queue as every request. The
 server is red from a failed pass until one succeeds. A check of a red server reports the failure even if its own pass
@@ -212,6 +207,8 @@ def _default(name: str, field: dict[str, Any], schema: dict[str, Any]) -> str:
         return "needed"
     return "" if field.get("default") is None else f"by default {json.dumps(field['default'])}"
 
+
+# The application.
 
 TITLE = "Larvatus"
 

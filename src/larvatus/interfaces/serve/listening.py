@@ -1,18 +1,12 @@
-"""Models behind a socket: uvicorn around the application of `app.py`, with strict timeouts and draining.
+"""Models behind a socket: uvicorn around the application of `app.py`, with strict timeouts, draining and flat memory.
 
-uvicorn with strict timeouts, which drains on SIGTERM or Ctrl-C.
-
-    run_until_stopped(app, socket, drain=drain, drain_seconds=30)       # until it is drained after SIGTERM or Ctrl-C
+    keep_little_memory()                                            # before the first thread
+    with listening_socket("127.0.0.1", 0) as socket:
+        listen([load("runs/law")], ServeSettings(), socket)         # until SIGTERM or Ctrl-C stops it
 
 At the first signal new requests get 503 and those in flight are finished, for at most `drain_seconds`; a second signal
 ends it at once. It then returns, so that the command exits with 0. `started` is called once signals are handled and the
 socket is served: only then should the address be printed.
-
-Models behind a socket: uvicorn around the application of `app.py`, in a process whose memory stays flat.
-
-keep_little_memory()                                            # before the first thread
-with listening_socket("127.0.0.1", 0) as socket:
-    listen([load("runs/law")], ServeSettings(), socket)         # until a signal stops it
 """
 
 from __future__ import annotations
@@ -244,6 +238,8 @@ def run_until_stopped(
         server.on_started = started
         server.run([listening])
 
+
+# Sockets and memory.
 
 NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 BACKLOG = 2_048

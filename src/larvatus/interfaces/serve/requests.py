@@ -1,22 +1,16 @@
 """Requests on their way through the server, and the forward pass that several of them share.
 
-A request on its way through the server: what it runs, its future, and the work units that threads take.
-
     request = OperationRequest(OPERATIONS["embed"], served_model, options, items)
     future = batcher.submit(request)
     future.result()                           # a dict or an exception for each item
     future.cancel()                           # nothing that is not computed yet will be
 
-When an operation fails on several items, `run_items` splits them in half until only the bad items fail.
+A request is cut into work units that threads take. When an operation fails on several items, `run_items` splits them in
+half until only the bad items fail.
 
-One forward pass over the batches of several requests, laid end to end.
-
-    jobs = [EncoderJob.of(encoder, batch, layers=(12,)), …]
-    parts = [part for job in jobs if (part := job.cut(2_048))]
-    states = joined_states(encoder, parts)              # for each part, the states of its layers
-
-Nothing is padded, and sequences do not attend to each other: a text gets the same numbers whatever else is in the pass,
-up to the rounding of matrix products of another size.
+The batches of several requests, laid end to end, go through the encoder in one pass (`joined_states`). Nothing is
+padded, and sequences do not attend to each other: a text gets the same numbers whatever else is in the pass, up to the
+rounding of matrix products of another size.
 """
 
 from __future__ import annotations
@@ -166,6 +160,9 @@ def run_items(request: OperationRequest, items: Sequence[Item]) -> list[ItemResu
             return [fault]
     middle = len(items) // 2
     return run_items(request, items[:middle]) + run_items(request, items[middle:])
+
+
+# Shared forward passes.
 
 
 @dataclass(eq=False)

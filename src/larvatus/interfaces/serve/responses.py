@@ -1,19 +1,15 @@
 """Responses of a server: JSON, and the HTTP status and JSON of each error.
 
-Errors of requests: the HTTP status and JSON of each, and how errors are logged.
-
+    return json_response({"models": []})
     raise NoSuchModel("there is no model 'law'; there are: english")       # 404
+    await send_error(send, BodyTooLarge("bodies have at most 1,000 bytes (--max-body); send less at once"))
 
-Other `LarvatusError`s of the library are 422: a text or an option cannot be used. The names of these classes are the
-`type` in the JSON of an error. Messages to clients name files, never folders of this machine (`without_paths`).
+Errors are `{"error": {"type": …, "message": …}}`, never a traceback; `type` is the name of the class. Other
+`LarvatusError`s of the library are 422: a text or an option cannot be used. Messages to clients name files, never
+folders of this machine (`without_paths`).
 
 Nothing that users send reaches a log: errors are logged by type and location. Python prints the message of a warning or
 of an uncaught exception, and the message may quote a text, so a server runs within `quiet_logs()`.
-
-JSON responses of routes and middleware. Errors are `{"error": {"type": …, "message": …}}`, never a traceback.
-
-    return json_response({"models": []})
-    await answer(send, BodyTooLarge("bodies have at most 1,000 bytes (--max-body); send less at once"))
 
 Middleware sends errors itself, before a route is reached; `send_error_unread` is for a body that was not read whole.
 """
@@ -206,6 +202,8 @@ def _log_warning(
 ) -> None:
     logger.warning("%s at %s:%d", category.__name__, Path(filename).name, lineno)
 
+
+# JSON responses.
 
 LINGER_S = 1.0
 """Seconds for which incoming data is dropped, so that the client reads the error before the connection ends."""

@@ -25,8 +25,7 @@ from msgspec import Struct
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.files import new_directory, remove
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.inference.cloze.fill import abbreviations, allowed_tokens, glued_tokens, surface
-from larvatus.inference.cloze.whole_words import OTHER_END
+from larvatus.inference.cloze.fill import OTHER_END, abbreviations, allowed_tokens, glued_tokens, surface
 from larvatus.interfaces.serve.operations.operation import is_packaged
 from larvatus.interfaces.studio.offline_tokenizer import character_classes, check_offline_tokenizer
 from larvatus.models.bundle.directory import Bundle, load_bundle

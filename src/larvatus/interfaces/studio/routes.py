@@ -1,26 +1,21 @@
 """The studio's own routes: training runs, model cards, Learn and Search.
 
-The studio's own routes: training runs, model cards, and Learn.
-
-GET  /studio/api/runs                                        all runs
-GET  /studio/api/runs/records?name=law&after=0&stamp=        new records of a run
-GET  /studio/api/card?model=law
-POST /studio/api/picture       {"task": "parse", "record": {…}}          a prediction of the server as a picture
-GET  /studio/api/paths                                       directories of models, for code to copy
-POST /studio/api/learn/check   {"name": "reviews.csv", "text": "…"}     reports what the file contains; keeps nothing
-POST /studio/api/learn/start   {…, "model": "law", "choices": {"epochs": 3}}
-GET  /studio/api/learn                                       state of the training
-GET  /studio/api/learn/records?after=0                       its metrics
-POST /studio/api/learn/stop, /resume
-
-Routes of the Search view.
-
-GET  /studio/api/search                                           state of the build, limits
-POST /studio/api/search/new    {"name": "My notes"}               → {"collection": "my-notes"}
-POST /studio/api/search/file   {"collection": "my-notes", "name": "a.md", "text": "…"}
-POST /studio/api/search/build  {"collection": "my-notes", "model": "english", "column": "body"}
-POST /studio/api/search/stop
-POST /studio/api/search/marks  {"index": "my-notes", "query": "…", "passages": ["…"]}   matching words, and a map
+    GET  /studio/api/runs                                        all runs
+    GET  /studio/api/runs/records?name=law&after=0&stamp=        new records of a run
+    GET  /studio/api/card?model=law
+    POST /studio/api/picture       {"task": "parse", "record": {…}}          a prediction of the server as a picture
+    GET  /studio/api/paths                                       directories of models, for code to copy
+    POST /studio/api/learn/check   {"name": "reviews.csv", "text": "…"}    reports what the file contains; keeps nothing
+    POST /studio/api/learn/start   {…, "model": "law", "choices": {"epochs": 3}}
+    GET  /studio/api/learn                                       state of the training
+    GET  /studio/api/learn/records?after=0                       its metrics
+    POST /studio/api/learn/stop, /resume
+    GET  /studio/api/search                                      state of the build, limits
+    POST /studio/api/search/new    {"name": "My notes"}          → {"collection": "my-notes"}
+    POST /studio/api/search/file   {"collection": "my-notes", "name": "a.md", "text": "…"}
+    POST /studio/api/search/build  {"collection": "my-notes", "model": "english", "column": "body"}
+    POST /studio/api/search/stop
+    POST /studio/api/search/marks  {"index": "my-notes", "query": "…", "passages": ["…"]}
 
 Questions go to the server's own /v1/search. `marks` explains its results: the words of each passage that match a word
 of the question (`inference/search/late_index.py`), and the question and the passages as points in the plane.
@@ -271,6 +266,8 @@ def refuse_errors(recognised: Recognised, folder: Path) -> None:
         first = recognised.without_folder(folder)["errors"][0]
         raise DataError(f"{first['message']}: {'; '.join(first['examples'])}".rstrip(": "))
 
+
+# Search.
 
 LIMITS = {"bytes": MOST_BYTES, "files": MOST_FILES, "all": MOST_IN_ALL, "endings": list(DOCUMENT_ENDINGS)}
 

@@ -1,10 +1,4 @@
-"""Search in the studio: collections of dropped files, and an index of each.
-
-Requests of the Search view: files of a collection, a build, and passages whose words are matched with a question.
-
-msgspec.json.decode(body, type=CollectionFile).checked_name()           # 'My notes.md'
-
-Search in the studio: collections of dropped files, an index of each, built in the background and then served.
+"""Search in the studio: collections of dropped files, an index of each, built in the background and then served.
 
     builder = IndexBuilder(Folders(runs=Path("runs")), models)
     name = builder.new("My notes")                                    # 'my-notes'
@@ -114,6 +108,8 @@ def checked_collection(name: str) -> str:
         raise UsageError(f"there is no collection {name!r:.80}")
     return name
 
+
+# Builds.
 
 Phase = Literal["building", "stopping", "stopped", "loading", "ready", "failed"]
 BUSY: tuple[Phase, ...] = ("building", "stopping", "loading")

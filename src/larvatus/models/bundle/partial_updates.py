@@ -1,19 +1,12 @@
 """Change the card or the adapter of a model directory, and nothing else in it.
 
-Rewrite a model's card and its claims, and nothing else in the directory.
-
-    state = card_state(Path("runs/law"))                       # the manifest and the current README.md
+    state = card_state(Path("runs/law"))                           # the manifest and the current README.md
     write_card(Path("runs/law"), claims)
-
-README.md may have been edited by hand: text outside the figures is kept, and gets a new checksum. All other files must
-be those that were saved. Card and manifest change together, or neither does (`atomic_save.py`).
-
-Put a sentence adapter into a model directory, where nothing else changes.
-
     store_adapter(Path("runs/mine"), adapter, dtype="int8")        # runs/mine/sentence, listed in larvatus.json
 
-The folder and the manifest change together, or neither does (`atomic_save.py`). Claims stay: the manifest's digest, to
-which they refer, does not cover the adapter.
+What is written and the manifest change together, or neither does (`atomic_save.py`). All other files must be those that
+were saved. README.md may have been edited by hand: text outside the figures is kept, and gets a new checksum. A new
+adapter leaves the claims as they are: the manifest's digest, to which they refer, does not cover it.
 """
 
 from __future__ import annotations
@@ -131,6 +124,9 @@ def carry_over(directory: Path, aside: Path, manifest: Manifest, *, without: Seq
             os.link(directory / name, aside / name, follow_symlinks=False)
         except OSError:
             shutil.copyfile(directory / name, aside / name)
+
+
+# The adapter.
 
 
 def store_adapter(directory: Path, adapter: SentenceAdapter, *, dtype: AdapterPrecision) -> Path:

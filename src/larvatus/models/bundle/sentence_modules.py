@@ -1,17 +1,7 @@
 """The modules of a sentence encoder, as a `sentence-transformers` directory has them, read and written.
 
-The pooling of a sentence encoder, as a `sentence-transformers` package states it.
-
-    read_pooling(Path("all-MiniLM-L6-v2"))        # "mean"
-
-`modules.json` lists the parts of such a package; the one of type `…Pooling` has a folder (mostly `1_Pooling`) with a
-`config.json` that names the pooling (`pooling_mode`) or has a switch for each kind (`pooling_mode_mean_tokens`).
-`sentence_modules.py` reads all parts.
-
-The modules of a sentence encoder, as a `sentence-transformers` directory has them, read and written.
-
     modules.json                  which modules follow the transformer: Pooling, Dense …, Normalize
-    1_Pooling/config.json         how tokens are pooled
+    1_Pooling/config.json         how tokens are pooled: `pooling_mode`, or a switch for each kind
     2_Dense/config.json           a linear layer after it, with 2_Dense/model.safetensors; there may be several, or none
     sentence_bert_config.json     the longest sequence that their code reads, beyond which it cuts
 
@@ -107,6 +97,8 @@ def stated_pooling(directory: Path, folder: str) -> str:
         return "+".join(map(str, named))
     return "+".join(name for flag, name in FLAGS.items() if config.get(flag) is True)
 
+
+# All modules.
 
 PREFIX = "objectives.embedding."
 """Beginning of the parameter names of an embedding head."""

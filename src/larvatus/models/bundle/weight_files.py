@@ -1,13 +1,12 @@
-"""The weight files of a model, and whether they belong to its settings.
-
-The weight files of a model: tensors in one file or several, in floating point or in int8.
+"""The weight files of a model, in floating point or in int8, and whether they belong to its settings.
 
     files = WeightFiles.open(find_weights(directory), layout)     # headers only: nothing is allocated yet
     unused = files.check(layout, wanted)                          # one error that lists everything that does not fit
     tensors = files.read(layout, allow_nan=False)
 
-`model.int8.safetensors` holds weights in a quarter of the space, as 8-bit integers with a scale for each row. A row w
-of a matrix becomes q = round(w / s), from -127 to 127, with s = max|w| / 127, and is read back as s · q:
+`model.int8.safetensors` holds weights in a quarter of the space, as 8-bit integers with a scale for each row
+(`quantise_tensors` writes it, `iter_int8` reads it). A row w of a matrix becomes q = round(w / s), from -127 to 127,
+with s = max|w| / 127, and is read back as s · q:
 
     encoder.embeddings.word.weight          I8  [12288, 384]
     encoder.embeddings.word.weight.scale    F32 [12288]
@@ -16,13 +15,8 @@ of a matrix becomes q = round(w / s), from -127 to 127, with s = max|w| / 127, a
 Reading gives float32, so an int8 model can do everything that others can. The file has a name of its own, so that
 `transformers` does not find it and mistake the integers for weights.
 
-Example: ``write_tensors(directory / NAME, quantise_tensors(tensors))``, ``dict(iter_int8(directory / NAME))``
-
-Whether the files of a model directory belong together, before memory is allocated for what they state.
-
-    check_sizes(architecture, tokenizer, Path("runs/mine/config.json"), tensors=len(file.entries))
-
 A config.json of another model, or a hostile one, states layers, tokens or segments that the other files lack.
+`check_sizes` refuses it before memory is allocated.
 """
 
 from __future__ import annotations
@@ -179,6 +173,8 @@ class WeightFiles:
                     )
         return tensors
 
+
+# Sizes that a config.json states.
 
 MAX_SHARED = 1_000
 """Most layers that share one block: no number of tensors limits them, so config.json may not state any number."""

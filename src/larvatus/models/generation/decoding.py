@@ -1,30 +1,26 @@
 r"""Decoding: choose the next token of each sequence until it ends, one by one or by beam search.
 
-Decoding: choose the next token of each sequence until it ends; finished sequences leave the batch.
-
     sequences = decode(state, choose=greedy, limits=np.array([20, 20]), stopping=Stopping(ends=frozenset({3})))
 
-The next token is the likeliest, or sampled with a temperature from the top k (Fan et al. 2018) or the nucleus, the
-smallest set of tokens with probability p (Holtzman et al. 2020):
+Finished sequences leave the batch. The next token is the likeliest, or **sampled** with a temperature from the top k
+(Fan et al. 2018) or the nucleus, the smallest set of tokens with probability p (Holtzman et al. 2020):
 
     p_v ∝ exp(logit_v / temperature)      then the k likeliest, then the nucleus of what is left, as `transformers` does
-
-Random numbers are counter-based, f(seed, sample, prompt, position): a prompt is continued in the same way whatever it
-is batched with, and however many samples are requested.
 
     >>> logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
     >>> Sampling(temperature=1.0, top_k=2).weights(logits)[0].count_nonzero().item()
     2
 
-A continuation ends at an end token, at a stop text, or at its limit of tokens:
+Random numbers are counter-based, f(seed, sample, prompt, position): a prompt is continued in the same way whatever it
+is batched with, and however many samples are requested.
+
+A continuation **ends** at an end token, at a stop text, or at its limit of tokens:
 
     >>> stopping = Stopping(ends=frozenset({3}), strings=("\n",), text_of=lambda row, ids: "ab\n"[: len(ids)])
     >>> stopping.reason(0, [5, 6]), stopping.reason(0, [5, 6, 7]), stopping.reason(0, [5, 3])
     (None, 'stop', 'end')
 
-B sequences at first, R of them unfinished, V vocabulary.
-
-Beam search: for each prompt the `beams` best unfinished continuations are kept, and the best finished ones.
+**Beam search** keeps, for each prompt, the `beams` best unfinished continuations, and the best finished ones:
 
     score = Σ_t log p(x_t | x_<t) / length^penalty        of a finished continuation, including its end token
 
@@ -32,7 +28,9 @@ The steps are those of `transformers`, so that both find the same tokens: for ea
 are considered; those that end, if among the first `beams`, join the finished ones if they are good enough; the best of
 the others continue. A prompt is done when its best unfinished continuation, scored at its present length, does not beat
 the worst of `beams` finished ones (early stopping: when there are that many), or none can continue. Prompts are
-independent, and leave the batch when they are done. P prompts, K beams, C candidates, T tokens, V vocabulary.
+independent, and leave the batch when they are done.
+
+B sequences at first, R of them unfinished, V vocabulary; P prompts, K beams, C candidates, T tokens.
 """
 
 from __future__ import annotations
@@ -197,6 +195,8 @@ def _keep(generation: GenerationState, staying: Ints, next_R: Tensor | None = No
         generation.take(rows)
     return rows if next_R is None else next_R[rows.to(next_R.device)]
 
+
+# Beam search.
 
 IMPOSSIBLE = -1.0e9
 """Score of an impossible continuation: the value of `transformers`, since sums with it decide ties."""

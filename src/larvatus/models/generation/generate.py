@@ -1,20 +1,13 @@
 """Generate continuations of many prompts: settings, batches of similar length, results.
 
-Settings of generation, the same for Python and the command; checked before a model is loaded.
-
-GenerateSettings(max_tokens=20, temperature=0.8, top_p=0.9, samples=3) GenerateSettings(beams=4, length_penalty=1.2)
-
-Generate continuations of many prompts, in batches of similar length, and their results.
-
-Results of generation: small frozen objects that print well and convert to dicts.
-
-Generate continuations of many prompts, in batches of similar length, within a budget of tokens.
-
     for generated in generate(network, tokenizer, ["Once upon a", "The"], GenerateSettings(max_tokens=20)):
         print(generated.text)
+    GenerateSettings(max_tokens=20, temperature=0.8, top_p=0.9, samples=3)
+    GenerateSettings(beams=4, length_penalty=1.2)
 
-A prompt is read completely or refused; it is never cut. A continuation does not depend on the rest of the batch. B
-prompts of a batch, each with `width` sequences.
+Settings are the same for Python and the command, and are checked before a model is loaded. Batches have prompts of
+similar length, within a budget of tokens. A prompt is read completely or refused; it is never cut. A continuation does
+not depend on the rest of the batch. B prompts of a batch, each with `width` sequences.
 """
 
 from __future__ import annotations
@@ -149,6 +142,8 @@ class GenerateSettings(Settings):
         return max(self.beams, self.samples)
 
 
+# Results.
+
 Ending = Literal["end", "stop", "length", "context"]
 
 
@@ -231,6 +226,8 @@ class Generated(Sequence[Continuation], Tabular):
     def __str__(self) -> str:
         return "\n".join(each.whole for each in self)
 
+
+# Generation.
 
 MAX_GENERATED = {"cpu": 1 << 18, "cuda": 1 << 22}
 """Most tokens of all continuations of a prompt, including beams and samples: some minutes of a small model."""

@@ -1,45 +1,32 @@
 """What a model generates with, the prompts it reads, its output, and the likelihood of continuations.
 
-What a model generates with, the prompts it reads, and the text of its output.
-
-What a model generates with: an encoder that continues prompts, and the head that predicts its tokens.
-
     generator = require_generator(network)             # refused if the model reads both sides
     state = generator.encoder.generation_state(prompts, max_new=20, head=generator.head)      # prompts: a flat batch
     state.logits()                                                # [B, V] of the next token of each
     state.extend(ids_B)                                           # one more token each; no prompt is read again
     state.take(rows)                                              # keep, repeat or reorder sequences
 
-A left-to-right model continues the prompt itself; an encoder–decoder reads it in its encoder, and its decoder begins at
-its own start token. Decoding is the same for both. An encoder has these methods, or it cannot generate: it inherits
-nothing for it. `head` turns states into logits, [M, D] → [M, V]: the head of the objective that the model was trained
-on, tied to the encoder's word vectors. B sequences, N tokens of the prompts, M tokens of the continuations, D hidden
-size, V vocabulary.
+**Generator.** A left-to-right model continues the prompt itself; an encoder–decoder reads it in its encoder, and its
+decoder begins at its own start token. Decoding is the same for both. An encoder has these methods, or it cannot
+generate: it inherits nothing for it. `head` turns states into logits, [M, D] → [M, V]: the head of the objective that
+the model was trained on, tied to the encoder's word vectors.
 
-Prompts as a model reads them, and the text of its output.
+**Prompts.** `prompt_ids(text, tokenizer, closed=False)` has special tokens only at the start: the text continues. A
+complete text, for an encoder–decoder, is `closed`. `InfillPrompts` prompts for the missing part of a text. A
+left-to-right model reads what precedes the blank; what follows is not read. An encoder–decoder (T5, Raffel et al. 2020)
+reads the whole text with its first sentinel at the blank; its decoder generates that sentinel, then the missing tokens,
+then the next sentinel. One that was fine-tuned to answer texts (`writing`) has no blanks: it reads a whole text and
+generates another.
 
-prompt_ids("Once upon a", tokenizer, closed=False)           # special tokens only at the start: the text continues
-prompt_ids("translate: Haus", tokenizer, closed=True)        # for an encoder–decoder: a complete text
-
-`InfillPrompts` prompts a generative model for the missing part of a text:
-
-    prompts = InfillPrompts.of(network, tokenizer)
-    prompts.ids(before, after)                      # what the model reads
-    prompts.opening                                 # the start of its answer, which is given to the model
-
-A left-to-right model reads what precedes the blank; what follows is not read. An encoder–decoder (T5, Raffel et al.
-2020) reads the whole text with its first sentinel at the blank; its decoder generates that sentinel, then the missing
-tokens, then the next sentinel. One that was fine-tuned to answer texts (`writing`) has no blanks: it reads a whole text
-and generates another.
-
-The likelihood of a continuation after a prompt: log P(continuation | prompt), exact, over all its tokens.
+**Likelihood** of a continuation after a prompt, exact, over all its tokens:
 
     log P(y | x) = Σ_t log P(y_t | x, y_<t)
 
 A left-to-right model reads prompt and continuation in one pass; an encoder–decoder reads the prompt in its encoder and
 the continuation in its decoder. Nothing is generated, so nothing is repeated for each token. The same pass gives the
-number of tokens that greedy decoding would reproduce: up to the first token that is not the likeliest one. M tokens of
-the continuations of a batch, D hidden size, V vocabulary.
+number of tokens that greedy decoding would reproduce: up to the first token that is not the likeliest one.
+
+B sequences, N tokens of the prompts, M tokens of the continuations, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -156,6 +143,8 @@ def require_generator(network: Network, *, name: str = "the model") -> Generator
     return Generator(cast(GeneratingEncoder, network.encoder), cast(TokenPredictor, scorer))
 
 
+# Prompts and their output.
+
 TAIL = 16
 """Tokens of the prompt that are decoded with new ones: enough for spaces and characters of several bytes."""
 
@@ -244,6 +233,8 @@ class InfillPrompts:
             return read
         return np.array([start], np.int64)
 
+
+# Likelihood of continuations.
 
 _LOGITS = {"cpu": 1 << 22, "cuda": 1 << 26}
 """Logits held at once."""

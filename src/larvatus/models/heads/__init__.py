@@ -1,9 +1,5 @@
 """Task heads on an encoder, which fine-tuning trains, and the list of their configs.
 
-Task heads on an encoder, which fine-tuning trains.
-
-The list of all head configs.
-
     HEAD_TYPES["tagging"]            # TaggingConfig
 
 The tag of a config is its name in a model directory.

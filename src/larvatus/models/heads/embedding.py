@@ -1,42 +1,31 @@
-"""Heads that turn a text into a vector, or into a vector for each token.
-
-What heads have in common that turn texts into vectors, and learn from comparing them.
+"""Heads that turn a text into a vector, or into a vector for each token, and learn from comparing texts.
 
     x = head.features(states, batch)                  # from the tokens of each sequence
     vectors = head.vectors(x, targets)                # [T, K] of texts, or [N, K] of tokens
     loss = head.score_loss(vectors, targets)          # of all texts of a step
 
-| head | a text is | file |
-| --- | --- | --- |
-| embedding | one vector | `embedding.py` |
-| late-interaction | a vector for each token | `embedding.py` |
-| sparse | weights of the vocabulary | `sparse.py` |
+The loss compares all texts of a step, so microbatches need its gradients beforehand (`trainer/step_parts.py`).
 
-The loss compares all texts of a step, so microbatches need its gradients beforehand (`trainer/cached_gradients.py`). N
-tokens, T texts, E examples, B sequences, D hidden size, K size of a vector.
-
-A vector for each text, as sentence encoders have it (Sentence-BERT, Reimers & Gurevych 2019, §3).
+**One vector** for each text (`Embedding`), as sentence encoders have it (Sentence-BERT, Reimers & Gurevych 2019, §3):
 
     v = normalise(f(W · pool(z_1 … z_N) + b))        each part if the settings have it
 
 The pooling is the mean or the maximum of the tokens, special tokens included, or [CLS]. These are the modules of
-`sentence-transformers`: Pooling, Dense, Normalize (`models/bundle/sentence_modules.py` reads and writes them).
+`sentence-transformers`: Pooling, Dense, Normalize (`models/bundle/sentence_modules.py` reads and writes them). A text
+longer than a window is several sequences. Every token counts once, in the window where it sees most, so the mean of a
+long text is over all its tokens; [CLS] is the mean over the windows. Which tokens of a sequence count is `kept` of
+`SentenceTargets`.
 
-A text longer than a window is several sequences. Every token counts once, in the window where it sees most, so the mean
-of a long text is over all its tokens; [CLS] is the mean over the windows. Which tokens of a sequence count is `kept` of
-`SentenceTargets`. N tokens, B sequences, T texts, E examples, D hidden size.
-
-A vector for each token of a text, as late interaction compares them (ColBERT, Khattab & Zaharia 2020, §3.2).
+**A vector for each token** (`LateInteraction`; ColBERT, Khattab & Zaharia 2020, §3.2):
 
     v_i = normalise(W z_i)        for every token i of the text, special tokens included; no bias, no activation
-
-    LateInteractionConfig(size=128, loss=MultipleNegatives(scale=1.0))
 
 Queries and documents are read alike: there are no marker tokens before them, and a query is not filled up with [MASK].
 These are the modules Dense and Normalize of `sentence-transformers`, applied to tokens (`MultiVectorEncoder`;
 `models/bundle/token_modules.py` reads and writes them). `objectives/late_interaction.py` compares texts.
 
-N tokens, T texts, D hidden size, K size of a vector.
+The head of weights of the vocabulary is in `sparse.py`. N tokens, T texts, E examples, B sequences, D hidden size, K
+size of a vector.
 """
 
 from __future__ import annotations
@@ -153,6 +142,8 @@ def text_lengths(targets: SentenceTargets[Any]) -> Tensor:
     return windows_T.new_zeros(len(windows_T)).index_add(0, text_B, (kept_B2[:, 1] - kept_B2[:, 0]).to(windows_T.dtype))
 
 
+# A vector for each text.
+
 TextPool = Literal["mean", "cls", "max"]
 
 
@@ -244,6 +235,9 @@ class Embedding(TextHead):
             x_TD = layer(x_TD)
             x_TD = x_TD if config.activation == "none" else DENSE[config.activation](x_TD)
         return x_TD.float()
+
+
+# A vector for each token.
 
 
 class LateInteractionConfig(TextHeadConfig, path="late-interaction: ", tag="late-interaction"):

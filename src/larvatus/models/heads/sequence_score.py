@@ -1,30 +1,26 @@
 """Heads that give each sequence one score: multiple choice and reranking.
 
-What heads have in common that give each sequence one score: multiple choice and reranking.
-
     score = w · f(W pool(z) + b)        pool: the vector of [CLS], or the mean of the tokens
 
-The trunk is that of a classifier with one output. N tokens, B sequences, D hidden size.
+The trunk is that of a classifier with one output.
 
-Multiple choice between endings (SWAG, Zellers et al. 2018; Devlin et al. 2019, §4.4).
+**Multiple choice** between endings (SWAG, Zellers et al. 2018; Devlin et al. 2019, §4.4): every ending e is paired with
+the context c in one sequence. The softmax is over the endings of an example, however many:
 
-    score(c, e) = w · f(W z_CLS + b)        P(e | c) = exp score(c, e) / Σ_e' exp score(c, e')
+    P(e | c) = exp score(c, e) / Σ_e' exp score(c, e')
 
-Every ending e is paired with the context c in one sequence and gets one score, from its [CLS] (or the mean of
-its tokens, depending on the family); the softmax is over the endings of an example, however many. An ending that is
-read in several windows has the mean of their scores; training is as in answering. N tokens, B sequences, P endings, E
-examples, D hidden size.
+An ending that is read in several windows has the mean of their scores; training is as in answering.
 
-The relevance of a passage to a query, read together: a cross-encoder (Nogueira & Cho 2019).
+**Reranking**: the relevance of a passage to a query, read together by a cross-encoder (Nogueira & Cho 2019).
 
     score(q, d) = w · f(W z_CLS + b) + c        z_CLS of  [CLS] q [SEP] d [SEP]
 
-It is the head of a classifier with one output, and `transformers` stores it as such (`…ForSequenceClassification` with
-one label). What distinguishes the two is an entry of config.json that `sentence-transformers` writes for its
-cross-encoders, and that states what is applied to a score before it is shown (`activation`).
+`transformers` stores it as a classifier (`…ForSequenceClassification` with one label). What distinguishes the two is an
+entry of config.json that `sentence-transformers` writes for its cross-encoders, and that states what is applied to a
+score before it is shown (`activation`). A pair longer than the window is several sequences, and scores as the best of
+them does. The losses are in `models/objectives/ranking.py`.
 
-A pair longer than the window is several sequences, and scores as the best of them does. What is minimised is one of
-`models/objectives/ranking.py`. N tokens, B sequences, P pairs, E lists, D hidden size.
+N tokens, B sequences, D hidden size; P endings of E examples, or P pairs of E lists.
 """
 
 from __future__ import annotations
@@ -120,6 +116,9 @@ FAMILIES: Mapping[str, FamilyHead] = {
 }
 
 
+# Multiple choice.
+
+
 class MultipleChoiceConfig(SequenceScoreConfig, path="choosing: ", tag="choosing"):
     needs: ClassVar = ChoiceTargets
     suffix: ClassVar = "ForMultipleChoice"
@@ -165,6 +164,8 @@ class MultipleChoice(SequenceScore):
             weight=self.config.weight,
         )
 
+
+# Reranking.
 
 Activation = Literal["sigmoid", "none"]
 MARKER = "sentence_transformers"

@@ -1,23 +1,4 @@
-"""The left-to-right transformer: training on whole texts, and generation token by token.
-
-A left-to-right stack of blocks that continues prompts: the prompts are read once, then one token per step.
-
-    state = CausalGenerationState(stack, prompts, max_new=20, head=head)
-    state.logits()                           # [B, V] of the next token of each
-    state.extend(ids_B)                      # B tokens go through the blocks, whatever the length of the prompts
-
-Keys and values of all tokens are cached, so that a step computes only the new token:
-
-    cache = KeyValueCache.of(lengths, layers=12, max_new=20)
-    cache.keep(0, qkv_N3HK[:, 1:])             # of the prompts, in the order of `GroupedLayout`: once for each layer
-    cache.attend(0, qkv_B3HK)                  # of one new token each, which attends to all before it and itself
-    cache.advance()                            # after the last layer
-
-Nothing is padded: sequences of one length form one block, as in `GroupedLayout`, and since all get a token at each
-step, they stay of one length. They are sorted by length; `order` is the sorting. B sequences in groups of G, N tokens
-of the prompts, M tokens of the continuations, D hidden size, H heads, K size of a head, L tokens, V vocabulary.
-
-The left-to-right transformer: the same blocks, in which a token attends only to those before it.
+"""The left-to-right transformer: the blocks of the encoder, in which a token attends only to those before it.
 
     GPT     (Radford et al. 2018)      post-norm: the norm after each residual connection, as in BERT
     GPT-2   (Radford et al. 2019)      pre-norm, with one more norm above the last block; smaller initial weights where
@@ -33,6 +14,14 @@ The attention mask is data (`AttentionMask(causal=True)`), so the block is the s
     >>> first, second = encoder(batch).split(3)
     >>> bool(torch.equal(first[:2], second[:2]))                 # later tokens change nothing
     True
+
+**Generation** reads the prompts once, then one token of each per step (`CausalGenerationState`). Keys and values of all
+tokens are cached (`KeyValueCache`), so that a step computes only the new token, whatever the length of the prompts.
+Nothing is padded: sequences of one length form one block, as in `GroupedLayout`, and since all get a token at each
+step, they stay of one length. They are sorted by length; `order` is the sorting.
+
+B sequences in groups of G, N tokens of the prompts, M tokens of the continuations, D hidden size, H heads, K size of a
+head, L tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -246,6 +235,9 @@ def _batch(ids_N: Tensor, *, lengths: Tensor, positions: Tensor) -> TokenBatch[T
 
 def _on(array: Ints, device: torch.device) -> Tensor:
     return torch.from_numpy(array).to(device)
+
+
+# The transformer.
 
 
 class CausalTransformerConfig(AttentionSettings, tag_field="type", tag="causal-transformer"):

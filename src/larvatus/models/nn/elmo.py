@@ -1,6 +1,13 @@
 """ELMo (Peters et al. 2018): a character CNN over words, then two stacks of LSTMs that read from either end.
 
-A vector for each word from its characters (Kim et al. 2016; ELMo, Peters et al. 2018, as released).
+    x_k = CNN(characters of word k)
+    h_{k,j} = LSTM→_j(h_{1 … k, j−1})        h̄_{k,j} = LSTM←_j(h̄_{k … n, j−1})        + their input, from j = 2 on
+
+Layer 0 of a word is [x_k; x_k], layer j is [h_{k,j}; h̄_{k,j}]: what a task mixes (`layer_mix.py`). Every character
+gets the vector of its word, and so do the tokens that open and close a sentence, which are words too. Both directions
+share the softmax over words; forward-lm reads one half of the highest layer, backward-lm the other.
+
+**The CNN** (Kim et al. 2016), as released:
 
     m_k = max_i  relu(W_k [e_i; …; e_{i+k−1}] + b_k)      filters of width k over the symbols of a word, k = 1 … K
     g = σ(W_g x + b_g)        x ← g · relu(W_t x + b_t) + (1 − g) · x               highway layers, over all m_k
@@ -9,28 +16,19 @@ A vector for each word from its characters (Kim et al. 2016; ELMo, Peters et al.
 A word is begin, bytes, end. A window that extends past the end of a word sees zeros there, never the next word; windows
 start at every symbol. Released models pad words to 50 symbols and cut longer ones: here none is padded or cut.
 
-`WordLayout` locates the words in a flat batch of characters, on the host:
+**Words** are located in the flat batch of characters by `WordLayout`, on the host, from the tokens only
+(`data/text/vocabularies/characters.py`):
 
     layout = WordLayout.of(batch)
     layout.symbols          # the characters of every different word once, between a begin and an end: [S]
     layout.forward          # the order in which an LSTM that reads to the right takes the words: [W]
 
-Words are recognised from the tokens only (`data/text/vocabularies/characters.py`).
-The words of all sequences are sorted by their
-position in the sentence, first words of all sentences, then second words, …, longest sentence first, as a packed
-sequence requires; and the same from the end for the LSTM that reads to the left. N tokens, W words, U different words,
-S symbols of these, B sequences, T words of the longest sequence, E size of a symbol, F filters, P size of a word's
-vector.
+The words of all sequences are sorted by their position in the sentence, first words of all sentences, then second
+words, …, longest sentence first, as a packed sequence requires; and the same from the end for the LSTM that reads to
+the left.
 
-ELMo (Peters et al. 2018): characters of words, then two stacks of LSTMs that read a sentence from either end.
-
-    x_k = CNN(characters of word k)
-    h_{k,j} = LSTM→_j(h_{1 … k, j−1})        h̄_{k,j} = LSTM←_j(h̄_{k … n, j−1})        + their input, from j = 2 on
-
-Layer 0 of a word is [x_k; x_k], layer j is [h_{k,j}; h̄_{k,j}]: what a task mixes (`layer_mix.py`). Every character
-gets the vector of its word, and so do the tokens that open and close a sentence, which are words too. Both directions
-share the softmax over words; forward-lm reads one half of the highest layer, backward-lm the other. N characters, W
-words, P size of a direction, D = 2 P, V vocabulary.
+N characters, W words, U different words, S symbols of these, B sequences, T words of the longest sequence, E size of a
+symbol, F filters, P size of a word's vector and of a direction, D = 2 P, V vocabulary.
 """
 
 from __future__ import annotations
@@ -226,6 +224,8 @@ class CharacterCNN(nn.Module):
         padded = F.pad(e_SE, (0, 0, 0, 1))
         return padded.index_select(0, places_SK.flatten()).view(count, -1)
 
+
+# The two stacks of LSTMs.
 
 CHARACTERS_PER_WORD = 5
 """Characters of an average word, for estimates of size and cost."""

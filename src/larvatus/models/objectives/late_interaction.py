@@ -1,22 +1,20 @@
-"""Late interaction, and SPLADE: losses of vectors of tokens, and of weights of the vocabulary.
+"""Scores of texts that are vectors of tokens (late interaction) or weights of the vocabulary (SPLADE).
 
-Late interaction: a text is the vectors of its tokens, and two texts are compared token by token (ColBERT, Khattab &
-Zaharia 2020, eq. 3; ColBERTv2, Santhanam et al. 2022).
+    MultipleNegatives(scale=1.0)(TokenVectors(x_ND, lengths_T), targets)
+    Splade(inner=MultipleNegatives(scale=1.0), query_weight=5e-5, document_weight=3e-5)(x_TV, targets, progress=0.2)
+
+**Late interaction** compares two texts token by token (ColBERT, Khattab & Zaharia 2020, eq. 3; ColBERTv2, Santhanam et
+al. 2022):
 
     MaxSim(q, d) = Σ_i max_j  q_i · d_j        i over the tokens of the query, j over those of the document
 
 Vectors have length 1. Every token of the query looks for its best counterpart, so the score is not symmetric, and at
-most the number of the query's tokens. Any loss of scores takes it: in-batch negatives are
+most the number of the query's tokens. Any loss of scores takes it, such as in-batch negatives. Nothing is padded: the
+tokens of all texts are rows of one matrix, and the maximum is that of a segment of rows. The matrix of all tokens with
+all tokens never exists as a whole: it is computed in blocks, which the backward pass computes again.
 
-    texts = TokenVectors(x_ND, lengths_T)
-    MultipleNegatives(scale=1.0)(texts, targets)
-
-Nothing is padded: the tokens of all texts are rows of one matrix, and the maximum is that of a segment of rows. The
-matrix of all tokens with all tokens never exists as a whole: it is computed in blocks, which the backward pass computes
-again. N tokens of Q queries, M tokens of C documents, D size of a vector.
-
-SPLADE: sparse vectors over the vocabulary, learned with any loss of scores (Formal et al. 2021a; max pooling: SPLADE
-v2, Formal et al. 2021b, eq. 6).
+**SPLADE** learns sparse vectors over the vocabulary with any loss of scores (Formal et al. 2021a; max pooling: SPLADE
+v2, Formal et al. 2021b, eq. 6). `models/heads/sparse.py` computes w.
 
     w_j = max_i log(1 + relu(logit_ij))                   i over the tokens of a text, j over the vocabulary
     score(q, d) = w(q) · w(d)
@@ -25,12 +23,10 @@ v2, Formal et al. 2021b, eq. 6).
     λ(t) = λ · min(1, t / warm_up)²                       t: share of the training steps that are done
 
 FLOPS is the mean number of products of a search: it makes words rare that are in most texts. Its weight starts at 0 and
-grows quadratically, because a model that is made sparse at once learns nothing (Formal et al. 2021a, §3.4).
+grows quadratically, because a model that is made sparse at once learns nothing (Formal et al. 2021a, §3.4). The first
+text of an example is a query, all others are documents; texts without a partner are documents.
 
-    Splade(inner=MultipleNegatives(scale=1.0), query_weight=5e-5, document_weight=3e-5)(x_TV, targets, progress=0.2)
-
-The first text of an example is a query, all others are documents; texts without a partner are documents. T texts, V
-vocabulary. `models/heads/sparse.py` computes w.
+N tokens of Q queries, M tokens of C documents, D size of a vector; T texts, V vocabulary.
 """
 
 from __future__ import annotations
@@ -129,6 +125,9 @@ def _block_scores(q_ND: Tensor, lengths_Q: Tensor, d_MD: Tensor, lengths_C: Tens
     best_CN = best_CN.masked_fill((lengths_C == 0).to(q_ND.device)[:, None], 0.0)
     owner_N = torch.repeat_interleave(torch.arange(len(lengths_Q)), lengths_Q).to(q_ND.device)
     return best_CN.new_zeros(len(lengths_Q), len(lengths_C)).index_add(0, owner_N, best_CN.T)
+
+
+# SPLADE.
 
 
 @dataclass(frozen=True, eq=False)

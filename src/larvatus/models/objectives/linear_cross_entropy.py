@@ -1,14 +1,14 @@
 """Losses of objectives: sums and counts, and the cross-entropy of a large vocabulary.
 
-The result of an objective: sums and counts, never means, so that microbatches, ranks and evaluations simply add up.
+    total objective = Σ over objectives   weight × Σ losses / number of predictions in the WHOLE step
 
-total objective = Σ over objectives   weight × Σ losses / number of predictions in the WHOLE step
+    >>> first, second = Loss(total=torch.tensor(6.0), count=torch.tensor(2)), Loss(torch.tensor(3.0), torch.tensor(1))
+    >>> float(first.mean), float(weighted_sum({"masked-lm": first}, {"masked-lm": 3}))
+    (3.0, 2.0)
 
->>> halves = Loss(total=torch.tensor(6.0), count=torch.tensor(2)), Loss(total=torch.tensor(3.0), count=torch.tensor(1))
->>> float(halves[0].mean), float(weighted_sum({"masked-lm": halves[0]}, {"masked-lm": 3}))
-(3.0, 2.0)
+An objective gives sums and counts, never means, so that microbatches, ranks and evaluations simply add up.
 
-Cross-entropy of a linear layer with a large vocabulary, without ever holding all its logits.
+**Cross-entropy** of a linear layer with a large vocabulary never holds all its logits:
 
     L = Σ_i −log softmax(W h_i + b)[x_i]          ∂L/∂logits_i = softmax(W h_i + b) − onehot(x_i)
 
@@ -17,17 +17,17 @@ chunk of rows at a time (Hsu et al. 2024, *Liger Kernel*; Wijmans et al. 2024, *
 not three times M × V. Products run in autocast's precision, the softmax in float32. On CPU this is 1.6 × as fast as
 `F.cross_entropy(F.linear(…))`, whose M × V logits outgrow every cache.
 
-The chunk's softmax can also serve a sampler (ELECTRA's generator): the logits are computed once for both. Samples come
-from the inverse of the cumulative distribution:
+**Samples.** The chunk's softmax can also serve a sampler (ELECTRA's generator): the logits are computed once for both.
+Samples come from the inverse of the cumulative distribution:
 
     v = min { v : p_1 + … + p_v > u }        u uniform in [0, 1)
+
+    >>> inverse_cdf(torch.tensor([[1.0, 1.0, 2.0]]), torch.tensor([1 << 31]))      # u = 1/2: where the last one begins
+    tensor([2])
 
 There is one random number a row, which the corruption adds to the batch, so a sample has no hidden state: it is a
 function of the distribution and that number. Two runs whose logits differ by rounding differ in a sample only if u is
 that close to a boundary.
-
-    >>> inverse_cdf(torch.tensor([[1.0, 1.0, 2.0]]), torch.tensor([1 << 31]))      # u = 1/2: where the last one begins
-    tensor([2])
 
 M predictions, D hidden size, V vocabulary, C rows of a chunk. Labels of −100 are ignored.
 """
@@ -100,6 +100,8 @@ def weighted_sum(losses: Mapping[str, Loss], counts: Mapping[str, float]) -> Ten
     parts = [loss.total * (loss.weight / max(counts[name], 1.0)) for name, loss in losses.items()]
     return torch.stack(parts).sum()
 
+
+# Cross-entropy of a large vocabulary, and samples.
 
 _LEVELS = 1 << 24  # float32 holds every multiple of 2^-24 below 1
 

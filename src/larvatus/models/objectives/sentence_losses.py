@@ -1,18 +1,7 @@
 """Losses of sentence vectors: what is minimised when a model learns to embed.
 
-Losses of vectors that are compared by their cosines, and the interface of all losses of vectors.
-
-The interface of a loss of sentence vectors, and the similarity of two texts that they share.
-
     class MyLoss(SentenceLoss, tag="my-loss"):
         def __call__(self, x_TD, targets): …          # one number: the mean over the examples of a step
-
-Texts that are a vector each are compared by cosine. Others (`TextVectors`: token vectors, sparse vectors) have their
-own score, and every loss that is computed from scores takes them in place of x_TD.
-
-E examples, T texts (those of an example follow each other), D size of a vector.
-
-Losses of vectors that are compared by their cosines.
 
 | loss | an example is |
 | --- | --- |
@@ -22,7 +11,11 @@ Losses of vectors that are compared by their cosines.
 | triplet | an anchor, a positive, a negative |
 | distillation | any texts, and the vectors of a teacher |
 
-Matryoshka applies any of them to the first dimensions too.
+Matryoshka applies any of them to the first dimensions too. Texts that are a vector each are compared by cosine. Others
+(`TextVectors`: token vectors, sparse vectors) have their own score, and every loss that is computed from scores takes
+them in place of x_TD.
+
+E examples, T texts (those of an example follow each other), D size of a vector.
 """
 
 from __future__ import annotations
@@ -135,6 +128,9 @@ def cosines(x_ND: Tensor, y_MD: Tensor) -> Tensor:
 def paired_cosines(x_ND: Tensor, y_ND: Tensor) -> Tensor:
     """[N] the cosine of each row with the row of the same number."""
     return (F.normalize(x_ND, dim=-1) * F.normalize(y_ND, dim=-1)).sum(-1)
+
+
+# The losses.
 
 
 class MultipleNegatives(SentenceLoss, tag="multiple-negatives"):

@@ -1,34 +1,27 @@
-"""Linear classifiers of small data: over TF-IDF, and over vectors of a frozen model.
+"""Linear classifiers of small data: over TF-IDF, and over sentence vectors of a frozen model.
 
-Multinomial logistic regression with an L2 penalty, fitted to convergence: the linear head of small data.
+    weak, strong = TermCounts.of(texts).predict(y_N, fold_N != 0, classes=3, penalties=(100, 10))
+    vectors = FrozenVectors.read(bundle, train, args)
+    vectors.last, vectors.layers                     # [N, D] of the last layer, [N, 4 D] of the four highest
+    model = vectors.model(LinearFit(weight, bias), layers=True)     # a `Bundle` that predicts the same
+
+**Multinomial logistic regression** with an L2 penalty, fitted to convergence:
 
     minimise  C Σ_n −log softmax(W x_n + b)[y_n]  +  ½ ‖W‖²
 
 This is scikit-learn's `LogisticRegression(C=C)` for several classes; the bias has no penalty. A problem of a thousand
 examples is convex and small, so L-BFGS over all of them replaces the steps, epochs and rate of the trainer.
-N examples, D features, K classes.
 
-TF-IDF of words, pairs of words and characters, with logistic regression: the baseline of small data.
+**TF-IDF** is the baseline. Terms are words and pairs of words, and 2 to 5 characters within a word. A weight is (1 + ln
+tf) · idf, and each of the two kinds of terms has unit length: scikit-learn's `TfidfVectorizer(sublinear_tf=True)`,
+which is no dependency here. Vocabulary and document frequencies are those of the training rows only, so nothing of a
+test text is known. Only the dot products of texts are computed: logistic regression with an L2 penalty depends on
+nothing else (the representer theorem), and a thousand texts have a hundred times as many terms.
 
-    bag = TermCounts.of(texts)
-    weak, strong = bag.predict(y_N, fold_N != 0, classes=3, penalties=(100, 10))    # logits, trained on other folds
-
-Terms are words and pairs of words, and 2 to 5 characters within a word. A weight is (1 + ln tf) · idf, and each of the
-two kinds of terms has unit length: scikit-learn's `TfidfVectorizer(sublinear_tf=True)`, which is no dependency here.
-Vocabulary and document frequencies are those of the training rows only, so nothing of a test text is known.
-
-Only the dot products of texts are computed: logistic regression with an L2 penalty depends on nothing else (the
-representer theorem), and a thousand texts have a hundred times as many terms.
-
-Sentence vectors of a frozen model, computed once, and the linear head over them as a model.
-
-    vectors = FrozenVectors.read(bundle, train, args)
-    vectors.last, vectors.layers                     # [N, D] of the last layer, [N, 4 D] of the four highest
-    model = vectors.model(LinearFit(weight, bias), layers=True)     # a `Bundle` that predicts the same
-
-A text is read as `larvatus finetune classify --trained head` reads it: by the pooling of a sentence encoder, else the
-mean of its tokens; with the sentence adapter that a model may have, merged into its weights. The vector of a long text
-is the mean of its windows, so its scores are the mean of theirs, as in prediction.
+**Sentence vectors** are computed once. A text is read as `larvatus finetune classify --trained head` reads it: by the
+pooling of a sentence encoder, else the mean of its tokens; with the sentence adapter that a model may have, merged into
+its weights. The vector of a long text is the mean of its windows, so its scores are the mean of theirs, as in
+prediction. N examples, D features, K classes.
 """
 
 from __future__ import annotations
@@ -130,6 +123,8 @@ def fit_scaled(x_ND: Floats | Doubles, y_N: Ints, *, classes: int, penalties: Se
     return [scale.undone(fit) for fit in fit_logistic(scale(x_ND), y_N, classes=classes, penalties=penalties)]
 
 
+# TF-IDF.
+
 WORD = re.compile(r"\b\w+\b")
 CHARACTERS = range(2, 6)
 BLOCK = 2_048
@@ -212,6 +207,8 @@ def _cosines(kind: tuple[Ints, Ints, Ints], trained: npt.NDArray[np.bool_]) -> F
         products_NT += block_NB @ block_NB[trained].T
     return products_NT
 
+
+# Sentence vectors of a frozen model.
 
 HIGHEST = 4
 """Layers that are concatenated."""

@@ -1,12 +1,5 @@
 """Choose how to classify from few examples: candidates, the same folds for all, a time budget, one rule.
 
-Folds for cross-validation: stratified by label, whole groups and equal texts in one fold.
-
-fold_E = assign_folds(data, 5)              # the fold of each example, the same for all candidates
-train, test = select(data, fold_E != 0), select(data, fold_E == 0)
-
-Choose how to classify from few examples: candidates, the same folds for all, a time budget, one rule.
-
     candidates, vectors = search(bundle, train, args, minutes=2.0)
     print(candidates.report(candidates.choose()).verdict)
 
@@ -16,6 +9,8 @@ Choose how to classify from few examples: candidates, the same folds for all, a 
 | linear head, four layers | the same on the vectors of its four highest layers, concatenated |
 | TF-IDF | logistic regression on words and characters (`linear.py`); a baseline, never saved |
 | all weights, or the two highest layers | fine-tuning with the defaults of `larvatus finetune` |
+
+**Folds** are stratified by label; whole groups, and equal texts, are in one fold.
 
 **Rule.** The candidate with the best cross-validated metric is kept; of equal ones the simplest. Taking the simplest
 within one standard error of the best lost up to two points on development sets (docs/finetuning.md).
@@ -95,6 +90,8 @@ def select(data: Dataset[Example], chosen: npt.NDArray[np.bool_]) -> Dataset[Exa
     examples = tuple(example for example, kept in zip(data.examples, chosen.tolist(), strict=True) if kept)
     return dataclasses.replace(data, examples=examples)
 
+
+# The search.
 
 FOLDS = 5
 PENALTIES = (1.0, 5.0, 25.0)

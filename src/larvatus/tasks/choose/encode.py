@@ -1,15 +1,13 @@
-"""Contexts with endings as the model reads them, and how well it chooses.
+"""Contexts with endings as the model reads them, the model's choices, and their scores.
 
-Contexts with endings as the model reads them, a sequence for each ending (or its windows), and the model's choices.
+    data = encode_choices(bundle, examples, windows)
+    data.batch(np.array([3, 0]))                     # two examples, each a group of sequences that is never split
+    logits = ending_scores(model, data, scoring)     # [E, most endings], ABSENT where an example has fewer
+    evaluation = evaluate_choices(bundle, read_choices("test.jsonl"))
+    evaluation.metrics["accuracy"].value, evaluation.by_endings[4].accuracy
 
-data = encode_choices(bundle, examples, windows)
-data.batch(np.array([3, 0]))                     # two examples, each a group of sequences that is never split
-logits = ending_scores(model, data, scoring)     # [E, most endings], ABSENT where an example has fewer
-
-Scores of a multiple-choice model, during and after training: accuracy, by number of endings, calibration.
-
-evaluation = evaluate_choices(bundle, read_choices("test.jsonl"))
-evaluation.metrics["accuracy"].value, evaluation.by_endings[4].accuracy
+There is a sequence for each ending, or its windows. Scores during and after training are accuracy, also by number of
+endings, and calibration. E examples.
 """
 
 from __future__ import annotations
@@ -181,6 +179,8 @@ class Chosen(Tabular):
     def __str__(self) -> str:
         return f"{self.choice}: {self.ending} {self.probability:.3f}"
 
+
+# Scores.
 
 METRICS = ("accuracy",)
 

@@ -1,26 +1,20 @@
 """Examples as the model reads them: every text once, and no false negatives in a batch.
 
-The batches of an epoch without false negatives: no text, and no group, is in a step twice.
-
-    plan = BatchPlan(keys=[[0, 1], [0, 2], [3, 4]])          # texts 0 … 4; the first two examples share text 0
-    plan.epoch_batches(seed=0, epoch=0, size=2)              # they are in different steps
-
-With in-batch negatives (`MultipleNegatives`), the positive of another example counts as a negative. If it is the same
-text, or of the same group, the model would learn that a text is unlike itself.
-
-The examples of an epoch are permuted, then each goes into the first step that has a free place and no conflict: a key
-that was in step n may be in step n + 1 or later. What is left at the end goes wherever a step may still grow. Steps are
-as even as possible, and their number is the same in every epoch. Examples that fit in no step of an epoch (a text of
-more pairs than there are steps) are skipped in this epoch; another permutation skips others.
-
-Examples as the model reads them: every text once, however many examples it is in.
-
     data = encode_sentences(bundle, examples, EncodeOptions(pool="mean", windows=windows))
     data.batch(np.array([3, 0]))            # two examples: their texts end to end, and which tokens count
     text_vectors(network, data, scoring)    # [U, size] a vector for each text, in evaluation mode
+    plan = BatchPlan(keys=[[0, 1], [0, 2], [3, 4]])          # texts 0 … 4; the first two examples share text 0
+    plan.epoch_batches(seed=0, epoch=0, size=2)              # they are in different steps
 
-Groups become pairs of their texts: each text with the next one and the one after it, in a random order of the group;
-of a group of five, these are all pairs. E examples, U different texts, S sequences.
+**Batches.** With in-batch negatives (`MultipleNegatives`), the positive of another example counts as a negative. If it
+is the same text, or of the same group, the model would learn that a text is unlike itself. So no text, and no group, is
+in a step twice. The examples of an epoch are permuted, then each goes into the first step that has a free place and no
+conflict: a key that was in step n may be in step n + 1 or later. What is left at the end goes wherever a step may still
+grow. Steps are as even as possible, and their number is the same in every epoch. Examples that fit in no step of an
+epoch (a text of more pairs than there are steps) are skipped in this epoch; another permutation skips others.
+
+**Groups** become pairs of their texts: each text with the next one and the one after it, in a random order of the
+group; of a group of five, these are all pairs. E examples, U different texts, S sequences.
 """
 
 from __future__ import annotations
@@ -129,6 +123,8 @@ class BatchPlan:
         """How many examples the first epoch leaves out."""
         return len(self.keys) - sum(map(len, self.epoch_batches(seed, 0, size)))
 
+
+# Encoded examples.
 
 PARTNERS = 2
 """Pairs of a text of a group, each counted at one of its two texts."""

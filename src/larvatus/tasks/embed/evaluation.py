@@ -1,6 +1,8 @@
-"""Evaluation of a sentence encoder, while it is trained and after, and its metrics.
+"""Evaluation of a sentence encoder, while it is trained and after.
 
-Metrics of sentence vectors on examples of any kind, from the similarities of their texts.
+    evaluation = evaluate_sentences(bundle, read_sentences("sts-test.tsv"))
+    evaluation.metrics["spearman"].value
+    SentenceValidation(data, "scores", metric="spearman").scores(model, scoring).main
 
 | rows | metrics |
 | --- | --- |
@@ -9,17 +11,8 @@ Metrics of sentence vectors on examples of any kind, from the similarities of th
 | triplets | also triplet-accuracy: the positive is nearer than every negative of its example |
 | texts | teacher-pearson: of the cosines of neighbouring texts and those of the teacher |
 
-    values = sentence_metrics(texts, data, "pairs")
-    {name: metric.score(…) for name, metric in values.items()}
-
 What is searched are all texts that are a positive or a negative somewhere; of groups all texts but the anchor itself.
 An anchor's relevant texts are all its positives in the file. Every anchor counts once.
-
-Evaluation of a sentence encoder, while it is trained and after: correlation with scores, or ranks of positives.
-
-    evaluation = evaluate_sentences(bundle, read_sentences("sts-test.tsv"))
-    evaluation.metrics["spearman"].value
-    SentenceValidation(data, "scores", metric="spearman").scores(model, scoring).main
 
 The kind of the validation examples may differ from that of the training examples: a model trained on pairs, or by
 distillation, may be selected on scored pairs. There is nothing to calibrate.
@@ -153,6 +146,8 @@ def _triplets(texts: ComparedTexts, data: EncodedSentences) -> Doubles:
         right.append(float((similarities[0] > similarities[1:]).all()))
     return np.array(right)
 
+
+# Validation and evaluation.
 
 LOSS_BATCH = 64
 """Examples of which a validation loss is computed together."""

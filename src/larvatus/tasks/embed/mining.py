@@ -1,29 +1,28 @@
 """Hard negatives (Xiong et al. 2021, *ANCE*), and the vectors of a teacher.
 
-Hard negatives: for each anchor, texts that are near to it and do not belong to it (Xiong et al. 2021, *ANCE*).
-
     mined = nearest_negatives(vectors, problem, MiningOptions(mine=4))            # [A, 4] texts; −1 where there is none
+    teacher = load_teacher("all-mpnet-base-v2")
+    vectors = teacher_vectors(teacher, texts, TeacherOptions(scoring=scoring, folder=Path("mpnet-vectors")))
+    vectors[np.array([3, 0])]                       # [2, K]
 
-A candidate c is a negative of the anchor a with the positives P if it is far enough from being one itself: its score
-must stay below that of the worst positive by a share of it (Moreira et al. 2024, *NV-Retriever*, TopK-PercPos),
+**Hard negatives** of an anchor are texts that are near to it and do not belong to it. A candidate c is a negative of
+the anchor a with the positives P if its score stays below that of the worst positive by a share of it (Moreira et al.
+2024, *NV-Retriever*, TopK-PercPos),
 
     s(a, c) ≤ m − margin · |m|        m = min_{p ∈ P} s(a, p)        s: cosine
 
 Never a negative: a positive of the anchor, the anchor's own text, a text that differs from one of these only in case or
 space, a text of the same group. The rest is ranked, nearest first; `mine_skip` of them are passed over, and the next
-are taken, or a random choice `mine_among` as many. Every anchor is compared with every candidate, in blocks, so memory
-does not grow with either; equal scores rank in the order of the data. The result depends on the vectors and the options
-only. A anchors, C candidates, D dimensions.
+are taken, or a random choice among the next `mine_among`. Every anchor is compared with every candidate, in blocks, so
+memory does not grow with either; equal scores rank in the order of the data. The result depends on the vectors and the
+options only.
 
-The vectors of a teacher: computed once for the texts of a data set, and kept in a folder if one is named.
+**A teacher's vectors** are computed once for the texts of a data set, and kept in a folder if one is named. It holds
+parts of 8,192 texts, each with a checksum (`data/bulk/parts.py`), and what they are of: teacher, texts and how long
+texts are read. A computation that was interrupted continues after its last part; another teacher or other texts are
+refused. Parts are mapped from the disk, so memory does not grow with the texts.
 
-    teacher = load_teacher("all-mpnet-base-v2")
-    vectors = teacher_vectors(teacher, texts, TeacherOptions(scoring=scoring, folder=Path("mpnet-vectors")))
-    vectors[np.array([3, 0])]                       # [2, K]
-
-The folder holds parts of 8,192 texts, each with a checksum (`data/bulk/parts.py`), and what they are of: teacher, texts
-and how long texts are read. A computation that was interrupted continues after its last part; another teacher or other
-texts are refused. Parts are mapped from the disk, so memory does not grow with the texts.
+A anchors, C candidates, D dimensions, K those of the teacher.
 """
 
 from __future__ import annotations
@@ -230,6 +229,8 @@ def with_negatives(
         )
     return made
 
+
+# The vectors of a teacher.
 
 AT_ONCE = 8_192
 """Texts of a part."""

@@ -1,8 +1,7 @@
 """Options of `larvatus finetune embed`, and the head and loss that they and the examples make.
 
-Options of `larvatus finetune embed`, and the head and loss that they and the examples make.
-
     config = embedding_head(bundle, "pairs", SentenceOptions(matryoshka=(384, 96)), teacher=0)
+    text_head(bundle, "pairs", SentenceOptions(vectors="late"), teacher=0)      # LateInteractionConfig(size=128, …)
 
 | rows | loss, where none is given |
 | --- | --- |
@@ -10,13 +9,8 @@ Options of `larvatus finetune embed`, and the head and loss that they and the ex
 | scores | cosent |
 | texts | distillation with a teacher, else simcse |
 
-`options.py` makes the heads of token vectors and sparse vectors.
-
-The head that `--vectors` chooses: one vector for a text, one for each token, or weights of the vocabulary.
-
-    text_head(bundle, "pairs", SentenceOptions(vectors="late"), teacher=0)      # LateInteractionConfig(size=128, …)
-
-A model that has such a head already keeps its kind of vectors, unless another is given.
+`--vectors` chooses the head: one vector for a text, one for each token, or weights of the vocabulary. A model that has
+such a head already keeps its kind of vectors, unless another is given.
 """
 
 from __future__ import annotations
@@ -183,6 +177,8 @@ def chosen_loss(
         )
     return Distillation(vectors=weight, similarities=options.similarity_weight)
 
+
+# The head that `--vectors` chooses.
 
 SAMPLE = 64
 """Examples that the logits are measured on."""

@@ -1,19 +1,12 @@
-"""Texts that belong together from tables, whose columns say what a row is, and plain text from files of lines.
-
-Which columns of a table hold the texts, the score and the group of an example, and so what its rows are.
-
-    sentence_columns(table)                       # rows = pairs: anchor = question, positive = answer
-
-By their names first: anchor, positive, negative; question and answer; sentence1, sentence2 and score; text and group.
-Two columns of text without these names are a pair. Anything may be named instead (`SentenceFiles`).
-
-Texts that belong together from CSV, TSV, JSONL and Parquet, and plain text from files of lines.
+"""Texts that belong together from CSV, TSV, JSONL and Parquet, and plain text from files of lines.
 
     train = read_sentences("faq.tsv")
     print(train.describe())                # … read as: pairs, anchor = question, positive = answer
 
-A file that is no table (`.txt`, by its name) has a text a line. Empty texts and scores that are no numbers are faults:
-raised with their place, or collected in `problems`.
+Columns tell what a row is by their names first: anchor, positive, negative; question and answer; sentence1, sentence2
+and score; text and group. Two columns of text without these names are a pair. Any column may be named instead
+(`SentenceFiles`). A file that is no table (`.txt`, by its name) has a text a line. Empty texts and scores that are no
+numbers are faults: raised with their place, or collected in `problems`.
 """
 
 from __future__ import annotations
@@ -251,6 +244,9 @@ def _checked(table: LabelledTable, columns: SentenceColumns, *, identifier: str 
         group=columns.group if rows == "groups" else None,
         id=identifier,
     )
+
+
+# Reading files.
 
 
 def read_sentences(

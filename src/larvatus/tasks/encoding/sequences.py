@@ -1,6 +1,4 @@
-"""Examples as the model reads them: framed, cut into windows where they are long, end to end in arrays.
-
-Examples as the model reads them: framed, cut into windows where they are long, end to end in arrays.
+"""Examples as the model reads them: in a template, cut into windows where they are long, end to end in arrays.
 
     sequences = text_sequences(tokenizer, ["One text.", ("A premise.", "A hypothesis.")], limit=512)
     sequences.pick([1, 0])                 # a batch of the second example and the first
@@ -10,18 +8,11 @@ one is several that overlap (`data/text/windows.py`), so that all of it is read;
 `read` is how much that is. The longer text of a pair is cut, and the shorter is in every window, unless both are
 long: then windows of one are paired with windows of the other. With `both_orders` each window of a pair is two
 sequences, in the given order and in the other.
-E examples, S sequences, N tokens, W words.
 
-Pairs of texts in lists that no step separates: a context with its endings, a query with its passages.
+`PairLists` holds pairs in lists that no step separates: a context with its endings, a query with its passages. The
+sequences of a list are one group of a batch.
 
-    data.pairs_of(np.array([3, 0]))          # the pairs of two lists, in their order
-    data.batch(np.array([3, 0]))             # their sequences; those of a list are one group
-
-A pair longer than the window is several sequences. P pairs, E lists.
-
-How long texts are read: in overlapping windows, or only the first window.
-
-windows = WindowOptions.of(bundle, length=384, truncate=False)
+E examples, S sequences, N tokens, W words; P pairs.
 """
 
 from __future__ import annotations
@@ -295,6 +286,9 @@ def word_sequences(
             words=np.concatenate([*words, nothing]),
         )
     )
+
+
+# Lists of pairs.
 
 
 @dataclass(frozen=True, eq=False)

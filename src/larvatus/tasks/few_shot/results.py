@@ -1,17 +1,12 @@
-"""Settings and scores of few-shot prompting.
-
-Scores of prompting: a row for each method and pattern, mean ± deviation and an interval over samples.
+"""Settings and scores of few-shot prompting: a row for each method and pattern, with an interval over samples.
 
     table = prompt("runs/mine", words=…, patterns=…, data="test.tsv", train="train.tsv", k=16)
     table.rows[0].mean, table.rows[0].low, table.rows[0].high
     print(table)
+    FewShotSettings(k=16, draws=5, methods=("zero", "tune", "pet"), baseline="finetune")
 
 Over n draws the interval is Student's, mean ± t s / √n: how far the mean would move with other draws of the examples,
 on the same test set. A method without examples has one value; its interval is a bootstrap over the test examples.
-
-Settings of few-shot prompting, for Python and for the command.
-
-FewShotSettings(k=16, draws=5, methods=("zero", "tune", "pet"), baseline="finetune")
 """
 
 from __future__ import annotations
@@ -151,6 +146,8 @@ class PromptTable(Tabular):
         ]
         return "\n".join([self.title, *lines, *(f"note: {note}" for note in self.notes)])
 
+
+# Settings.
 
 METHODS = ("zero", "calibrated", "context", "tune", "pet")
 DRAWS = whole(1, 10_000)

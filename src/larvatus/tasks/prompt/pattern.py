@@ -1,25 +1,18 @@
 """A pattern: a text with slots for what is classified and one blank (PET), and texts in it as the model reads them.
 
-A pattern: a text with slots for what is classified, and one blank whose word gives the label (PET).
-
     pattern = Pattern.read("{text} It was {blank}.")
     pattern.filled(["A dull film."], "great")        # "A dull film. It was great."
     Pattern.read("{first} ? {blank} , {second}")     # of a pair
-    PromptOptions(pattern="{text} It was {blank}.", verbaliser={"neg": ("terrible",), "pos": ("great",)})
-
-A null prompt (Logan et al. 2022) is the text and a blank with nothing around them: `Pattern.read("null")`. A brace that
-is meant as such is written twice, as in Python: ``{{``.
-
-Texts and pairs in their pattern, as the model reads them. The pattern is never cut; a text that is too long is.
-
     prompts = encode_prompts(tokenizer, config, examples, limit=128)
     prompts.sequences.read < prompts.sequences.tokens      # which were cut
-    prompts.shown                                          # how many demonstrations fit before each
 
-Of a text the beginning stays, of a pair the longer is cut first, as published; every example is one sequence, since a
-window without the blank says nothing. Texts, literal parts and words are tokenised apart, so that what is cut is text.
-Demonstrations (Brown et al. 2020) precede the text with their words in their blanks; those that still fit are
-shown, in their order, and never a part of one. E examples, M blanks.
+The word in the blank gives the label. A null prompt (Logan et al. 2022) is the text and a blank with nothing around
+them: `Pattern.read("null")`. A literal brace is written twice, as in Python: ``{{``.
+
+The pattern is never cut; a text that is too long is. Of a text the beginning stays, of a pair the longer is cut first,
+as published; every example is one sequence, since a window without the blank says nothing. Texts, literal parts and
+words are tokenised separately, so that what is cut is text. Demonstrations (Brown et al. 2020) precede the text with
+their words in their blanks; those that still fit are shown whole, in their order. E examples, M blanks.
 """
 
 from __future__ import annotations
@@ -224,6 +217,9 @@ class PromptOptions(Settings):
         Mapping[str, str | tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=parse_verbaliser)
     ] = {}
     """The word of a label; repeatable, for each label, and for several words of one."""
+
+
+# Texts in their pattern.
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,5 @@
 """A pretrained model with a prompt in place of a head: scores of labels, plain, calibrated, or with examples.
 
-A pretrained model with a prompt in place of a head, and the scores that it gives the labels.
-
     config = prompt_config(bundle, pattern="{text} It was {blank}.", words={"neg": "terrible", "pos": "great"})
     ready = with_prompt_head(bundle, config)                # the model's own masked-lm head, read at the blank
     prompt_scores(ready, examples, limit=128, scoring=ScoringOptions())
@@ -19,16 +17,12 @@ for words of one token `score_sequences` gives the same order of labels.
 what precedes the blank and scores the word with the rest of the pattern, so the text may be on either side (after the
 blank it is the channel model of Min et al. 2022). An encoder–decoder that learned to denoise reads the pattern with its
 first sentinel at the blank, and scores sentinel and word.
+
+**Calibration** (Zhao et al. 2021) puts neutral texts into the prompt. The answers to them are its bias p_cf, and
+calibrated answers are p / p_cf, set to sum to 1: the log of p_cf is subtracted from scores. Zhao et al. write
+softmax(p / p_cf); the order of labels is the same. `score_prompt` scores with it, or with examples in the context.
+
 E examples, n tokens of a word, W words, K labels.
-
-Zero-shot prompting of a pretrained model: plain, calibrated, or with examples in the context.
-
-    asked = ask(bundle, config, examples, neutral=("N/A", ""), scoring=ScoringOptions())
-    asked.scores, asked.prompts.describe()
-
-Calibration (Zhao et al. 2021) asks the prompt about neutral texts. What it says of them is its bias p_cf, and answers
-are p / p_cf, set to sum to 1: of scores, its log is subtracted. Zhao et al. write softmax(p / p_cf); the order of
-labels is the same. E examples, K labels.
 """
 
 from __future__ import annotations
@@ -278,6 +272,8 @@ class _ContinuationEncoder:
         place = int(np.flatnonzero(whole == -1)[0])
         return whole[:place], np.concatenate([word, whole[place + 1 :]])
 
+
+# Zero-shot prompts: plain, calibrated, or with examples in the context.
 
 NEUTRAL_TEXTS = ("N/A", "")
 """Two of the three of Zhao et al.; their third, a mask token, would be a second blank here."""

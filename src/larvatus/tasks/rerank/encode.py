@@ -1,24 +1,17 @@
 """Pairs of a query and a passage as the model reads them, and the scores and orders that it predicts.
 
-Pairs of a query and a passage as the model reads them, in lists that no step separates, and their scores.
-
     data = encode_relevance(bundle, examples, windows, listwise=True)
     data.batch(np.array([3, 0]))                       # two queries, each with all its candidates
     scores = pair_scores(model, data.sequences, scoring)     # [P] a score for each pair
+
+    ranked = model.rerank("Where does a river end?", ["The bank is steep.", "A river ends in the sea."], top=1)
+    ranked[0].passage, ranked[0].score, ranked[0].index
 
 A pair longer than the window is read in several windows, and its score is the highest of theirs: one relevant part
 makes a passage relevant. The windows of a long passage all hold the query, unless it is long too.
 
 A step has about `--batch` pairs. Where the loss compares candidates, it has whole queries: as many steps as pairs need,
 with as many queries in each. P pairs, E lists, S sequences.
-
-What a reranker predicts: a score for a passage, and the order of a query's passages.
-
-found = model.predict(("Where does a river end?", "A river ends in the sea."))
-found.score, found.coverage.windows
-
-ranked = model.rerank("Where does a river end?", ["The bank is steep.", "A river ends in the sea."], top=1)
-ranked[0].passage, ranked[0].score, ranked[0].index
 """
 
 from __future__ import annotations
@@ -112,6 +105,9 @@ def pair_scores(model: Network, sequences: Sequences, scoring: ScoringOptions) -
 def best_windows(scores_S1: Floats, sequences: Sequences) -> Floats:
     """[S, 1] → [P], the highest score of each pair's windows."""
     return merge_windows(scores_S1, sequences.parts, "max")[:, 0]
+
+
+# Predictions.
 
 
 @dataclass(frozen=True, kw_only=True)

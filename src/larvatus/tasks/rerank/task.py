@@ -1,21 +1,15 @@
-"""Reranking: score passages for a query, with a model that reads both together.
+"""Reranking: score passages for a query, with a model that reads both together; and hard negatives for it.
 
-Hard negatives of queries: passages of other queries that are near to a query and not relevant to it.
-
-    train = with_mined_negatives(train, RerankOptions(mine=4), scoring, say)
+    larvatus finetune rerank --train wikiqa.tsv --loss softmax --mine 4 --out runs/rerank
+    larvatus predict runs/rerank "Where does a river end?" --pair "A river ends in the sea."
+    larvatus search "Where does a river end?" --index index --rerank runs/rerank
 
 A reranker orders what a first search gives, so it learns from passages that a search confuses with the relevant ones
-(Karpukhin et al. 2020, *Dense Passage Retrieval*; Gao, Dai & Callan 2021, *Rethink training of BERT rerankers*). For a
-query with relevant passages, all passages of the data are ranked by the cosine of sentence vectors, and the nearest
-become examples with label 0. The margin below the relevant passages, and what is never a negative, are those of
-`finetune embed --mine` (`tasks/embed/mining.py`); passages that the query has a label for are left as they are.
-Validation examples get mined negatives, among their own passages, only if they have nothing to rank without them.
-
-Reranking: score passages for a query, with a model that reads both together.
-
-larvatus finetune rerank --train wikiqa.tsv --loss softmax --mine 4 --out runs/rerank
-larvatus predict runs/rerank "Where does a river end?" --pair "A river ends in the sea."
-larvatus search "Where does a river end?" --index index --rerank runs/rerank
+(Karpukhin et al. 2020, *Dense Passage Retrieval*; Gao, Dai & Callan 2021, *Rethink training of BERT rerankers*). With
+`--mine`, all passages of the data are ranked by the cosine of sentence vectors for each query with relevant passages,
+and the nearest become examples with label 0. The margin below the relevant passages, and what is never a negative, are
+those of `finetune embed --mine` (`tasks/embed/mining.py`); passages that the query has a label for are left as they
+are. Validation examples get mined negatives, among their own passages, only if they have nothing to rank without them.
 """
 
 from __future__ import annotations
@@ -133,6 +127,8 @@ def queries_and_passages(examples: Sequence[RelevanceExample]) -> tuple[MiningPr
         texts,
     )
 
+
+# The task.
 
 LossName = Literal["binary-cross-entropy", "mean-squared", "softmax", "listnet"]
 LOSSES: dict[LossName, AnyRankingLoss] = {

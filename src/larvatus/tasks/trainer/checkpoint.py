@@ -1,26 +1,24 @@
 """Checkpoints of a fine-tuning run, and selection of the best one.
 
-Selection of the best checkpoint, and early stopping.
-
-    better(now.scores, best.scores)        # are these weights to be kept in place of those?
-    resolve_patience(None, evaluations=40)      # 20 evaluations without a gain end training
-
-The metric comes first. If metrics are equal, validation loss decides: with few examples F1 stays 0 for many evaluations
-while the loss already falls. If the loss is equal too, the later weights, which trained longer, are kept.
-
-Early stopping (Prechelt 1998) counts the evaluations in a row that brought neither a better metric than any before nor
-a lower validation loss. A run that still improves in one of them continues. The learning rate follows the planned
-steps.
-
-Checkpoints of a fine-tuning run: a run that was stopped resumes where it was, and ends with the same weights.
-
     runs/mine/checkpoints/seed-1-step-00000400/
         trained.safetensors     weights that are trained          best.safetensors    the best of them so far
         optimizer.safetensors   moments of Adam                   kept.safetensors    weights of the best finished seed
         state.json              step, scores so far, finished seeds; SHA-256 of the other files and of itself
 
-A long run saves every two minutes, and every run saves when it gets a signal to stop. The two newest checkpoints are
-kept. Order and dropout follow from seed and step.
+A run that was stopped resumes where it was, and ends with the same weights: order and dropout follow from seed and
+step. A long run saves every two minutes, and every run saves when it gets a signal to stop. The two newest checkpoints
+are kept.
+
+    is_better(now.scores, best.scores)           # are these weights to be kept in place of those?
+    resolve_patience(None, evaluations=40)      # 20 evaluations without a gain end training
+
+**Selection.** The metric comes first. If metrics are equal, validation loss decides: with few examples F1 stays 0 for
+many evaluations while the loss already falls. If the loss is equal too, the later weights, which trained longer, are
+kept.
+
+**Early stopping** (Prechelt 1998) counts the evaluations in a row that brought neither a better metric than any before
+nor a lower validation loss. A run that still improves in one of them continues. The learning rate follows the planned
+steps.
 """
 
 from __future__ import annotations
@@ -114,6 +112,8 @@ def no_progress_warning(history: Sequence[Epoch]) -> str | None:
         "lowest validation loss are kept; it needs more examples, more --epochs, or a higher --rate"
     )
 
+
+# Checkpoints.
 
 CONTENTS = ("model", "train", "dev")
 """Fields of an identity that are hashes."""

@@ -1,24 +1,19 @@
 """What a step of fine-tuning computes: the examples of several heads, or one loss over all vectors of the step.
 
-The parts of a step: the examples of one head, or of several heads that are trained together.
-
     for part in step_parts(model, data, chosen, features):
         loss = part.weight * mean_loss(part.head, part.batch)
 
 Of one task, a step has one part. Of several (`multitask/data.py`), it has one for each task, and its loss is their sum.
 
-A loss over all vectors of a step, in the memory of one microbatch (GradCache, Gao et al. 2021, *Scaling deep
-contrastive learning batch size under memory limited setup*).
+A loss over all vectors needs only the memory of one microbatch (GradCache, Gao et al. 2021, *Scaling deep contrastive
+learning batch size under memory limited setup*):
 
     1. every microbatch is embedded without a graph:        v = f(x; θ)
     2. the loss of all vectors gives their gradients:       g = ∂L / ∂v
     3. every microbatch is embedded again, with a graph:    ∂L/∂θ = Σ g · ∂v/∂θ,  the gradient of (g · v).sum()
 
-So the batch, which is the number of in-batch negatives, does not depend on memory. Both passes of a microbatch draw the
+So the batch, which is the number of in-batch negatives, does not depend on memory. Both passes of a microbatch use the
 same dropout masks. With several processes, each embeds its microbatches, and all compute the loss of all vectors.
-
-    cached = CachedGradients(model, head, batch, parts, step=CachedStep(…))
-    cached.loss(item)                       # what microbatch `item` adds to a step
 
 T texts of a step (or their tokens, where these are compared), K size of a vector.
 """
@@ -87,6 +82,9 @@ def head_rates(data: ExampleBatches, trained: Trainable) -> dict[str, float]:
     if not isinstance(data, TaskBatches) or trained not in ("all", "last"):
         return {}
     return {tag(data.heads[task]): rate for task, rate in data.rates.items()}
+
+
+# One loss over all vectors of a step.
 
 
 @runtime_checkable

@@ -1,31 +1,27 @@
 """LAMB and Adafactor: Adam with steps scaled by layer, and with second moments by rows and columns.
 
-LAMB (You et al. 2020, *Large batch optimization for deep learning*, algorithm 2): Adam whose step in each matrix is
-as long as the matrix itself, so that batches of thousands of sequences keep their high rates stable.
-
-    r = m̂ / (√v̂ + ε)        u = r + λ w        w ← w − η (‖w‖ / ‖u‖) u
-
-The ratio ‖w‖ / ‖u‖ is 1 where either norm is 0. It belongs to a matrix of the paper: where a parameter holds several,
-one above the other (W^Q, W^K and W^V in `Attention.qkv`, both halves of a gated feedforward layer), each has its own
-(`stacked_matrices`). Norms and biases are neither decayed nor given a ratio: they take the
-plain step of Adam, as in the released code of BERT's LAMB and of ALBERT. Moments are corrected for their bias, as in
-the paper (ALBERT's own code leaves that out: its warm-up hides the difference).
-
-Where the check of the gradients has set `found_inf` to 1, a step changes nothing: weights, moments and count stay.
-Nothing here waits for a GPU. `MatrixOptimizer` is the base of this optimizer, of Adafactor and of Muon.
-
-Adafactor (Shazeer & Stern 2018), as T5 was trained with it: Adam whose second moments are kept by rows and columns.
+    r = m̂ / (√v̂ + ε)        u = r + λ w        w ← w − η (‖w‖ / ‖u‖) u                                       LAMB
 
     R ← β R + (1 − β) mean_columns(G² + ε₁)       C ← β C + (1 − β) mean_rows(G² + ε₁)       β = 1 − t^−0.8
-    V = R Cᵀ / mean(R)        U = G / √V        U ← U / max(1, rms(U) / d)        W ← W − η max(ε₂, rms(W)) U
+    V = R Cᵀ / mean(R)        U = G / √V        U ← U / max(1, rms(U) / d)        W ← W − η max(ε₂, rms(W)) U  Adafactor
 
-A matrix of n × m numbers needs n + m second moments instead of n · m, and a step moves a weight in proportion to the
-root mean square of its matrix, so that η has no unit: 0.01 in T5. ε₁ = 1e-30, ε₂ = 1e-3, d = 1, as published. Vectors
-keep all of their second moments. Where a parameter holds several matrices, one above the other, each is treated by
-itself, as by LAMB. First moments are kept where β₁ is above 0; T5 has none. Parameters of one shape are updated
-together: one by one, a GPU waits for thousands of small kernels.
+**LAMB** (You et al. 2020, *Large batch optimization for deep learning*, algorithm 2): the step in each matrix is as
+long as the matrix itself, so that batches of thousands of sequences keep their high rates stable. The ratio ‖w‖ / ‖u‖
+is 1 where either norm is 0. Norms and biases are neither decayed nor given a ratio: they take the plain step of Adam,
+as in the released code of BERT's LAMB and of ALBERT. Moments are corrected for their bias, as in the paper (ALBERT's
+own code leaves that out: its warm-up hides the difference).
 
-Where `found_inf` is set to 1, a step changes nothing at all, as by LAMB. Nothing here waits for a GPU.
+**Adafactor** (Shazeer & Stern 2018), as T5 was trained with it: a matrix of n × m numbers needs n + m second moments
+instead of n · m, and a step moves a weight in proportion to the root mean square of its matrix, so that η has no unit:
+0.01 in T5. ε₁ = 1e-30, ε₂ = 1e-3, d = 1, as published. Vectors keep all of their second moments. First moments are kept
+where β₁ is above 0; T5 has none. Parameters of one shape are updated together: one by one, a GPU waits for thousands of
+small kernels.
+
+Where a parameter holds several matrices of the papers, one above the other (W^Q, W^K and W^V in `Attention.qkv`, both
+halves of a gated feedforward layer), each is treated by itself (`stacked_matrices`). Where the check of the gradients
+has set `found_inf` to 1, a step changes nothing: weights, moments and count stay. Nothing here waits for a GPU.
+`MatrixOptimizer` is the base of both and of Muon.
+
 S matrices of R × C numbers in the parameters that are updated together.
 """
 
@@ -174,6 +170,8 @@ def _ratios(weights: list[Tensor], updates: list[Tensor]) -> list[Tensor]:
     ratios_P = torch.where((long_P > 0) & (wide_P > 0), long_P / wide_P, 1.0)
     return list(ratios_P.unbind())
 
+
+# Adafactor.
 
 EPSILON_SQUARE, EPSILON_SCALE, CLIP, DECAY_POWER = 1e-30, 1e-3, 1.0, -0.8
 

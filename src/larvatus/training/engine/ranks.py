@@ -1,22 +1,4 @@
-"""Several processes, one result: shares of a step, sums of gradients, and what each rank is doing.
-
-Reports what a rank is doing to its watchdog (`watchdog.py`), and which rank is slowest.
-
-    with guarded_by(watchdog):
-        at_step(12)
-        with timed_compute("cuda"): …  # around what a rank computes by itself in a step
-        with waiting():                # for other ranks
-            dist.all_reduce(tensor)
-        with busy("saving"): …         # what may take long while other ranks wait
-        steps_finished()
-
-    stragglers = StragglerReport(metrics, warn)     # of rank 0
-    stragglers.look(step)              # now and then a record `ranks` in metrics.jsonl; a line if one is far behind
-
-The numbers come with the heartbeats: no step waits for them. On a CPU it is the time of a step without that of waiting
-for others; on a GPU that between two events on its stream, read once they have passed.
-
-Several processes, one result: every rank computes its share of a step, and gradients are added up.
+"""Several processes, one result: every rank computes its share of a step, and gradients are added up.
 
     torchrun --nproc-per-node 2 -m larvatus pretrain bert …
 
@@ -30,7 +12,18 @@ things, or wait for each other for ever.
 
     larvatus: rank 3 on node07 differs from rank 0 on node06: seed: 1 → 2; start all ranks with …            (exit 2)
 
-    raise blame_ranks(fault, ranks, mine=True)      # a fault of all ranks: rank 3 on node07: step 12: loss nan; …
+While it trains, a rank reports what it is doing to its watchdog (`watchdog.py`), and rank 0 reports which is slowest:
+
+    with guarded_by(watchdog):
+        at_step(12)
+        with timed_compute("cuda"): …  # around what a rank computes by itself in a step
+        with waiting():                # for other ranks
+            dist.all_reduce(tensor)
+        with busy("saving"): …         # what may take long while other ranks wait
+        steps_finished()
+
+The numbers come with the heartbeats: no step waits for them. On a CPU it is the time of a step without that of waiting
+for others; on a GPU that between two events on its stream, read once they have passed.
 """
 
 from __future__ import annotations
@@ -160,6 +153,8 @@ class StragglerReport:
             )
         self._named = slowest if behind >= BEHIND else None
 
+
+# The group of all ranks.
 
 T = TypeVar("T")
 

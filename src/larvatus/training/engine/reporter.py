@@ -1,6 +1,4 @@
-"""Progress reporting of a run: speed, lines, a bar on a terminal, tables, `metrics.jsonl`, TensorBoard.
-
-Progress reporting of a run: lines, a bar on a terminal, tables, `metrics.jsonl` always, TensorBoard on request.
+"""Progress of a run: lines, a bar on a terminal, tables, speed, `metrics.jsonl` always, TensorBoard on request.
 
     reporter = Reporter(console)                       # `Reporter()` prints nothing
     reporter.say("learning the vocabulary …")
@@ -8,16 +6,12 @@ Progress reporting of a run: lines, a bar on a terminal, tables, `metrics.jsonl`
         bar.show(1, "step 1/1,000  loss 9.31", left="3 min left")
         metrics.write("train", 1, {"loss": 9.31})
 
-The only module below the command line that knows `rich`. Metrics that cannot be written (a full disk, a closed pipe)
-are said once and left behind: training continues.
+This is the only module below the command line that uses `rich`. Metrics that cannot be written (a full disk, a closed
+pipe) are reported once and dropped: training continues.
 
-How fast a training is, and how long it still takes.
-
-speed.per_second(tokens), speed.left(steps)        # over the last steps, pauses left out
-pace.left(step, steps)                             # by the clock, all counted in
-Deadline(at).steps(step, steps)                    # fewer, where these would not be done by then
-
-Floating-point operations of training, for model FLOP utilisation (MFU; Chowdhery et al. 2022).
+`Throughput` is the speed over the last steps without pauses, `RemainingTime` counts everything by the clock, and
+`Deadline` gives fewer steps where the planned ones would not be done in time. Model FLOP utilisation is as in Chowdhery
+et al. 2022.
 """
 
 from __future__ import annotations
@@ -184,6 +178,9 @@ def rich_table(table: Table, *, wrap: bool = False) -> Group:
         shown.add_row(*(Text(cell.text, style=cell.style) for cell in row))
     notes = [Text(note) if isinstance(note, str) else Text(note.text, style=note.style) for note in table.notes]
     return Group(shown, *notes)
+
+
+# Speed.
 
 
 class Throughput:

@@ -33,11 +33,11 @@ from larvatus.core.errors import RecipeError, UsageError
 from larvatus.core.files import sha256
 from larvatus.data.corpus import Corpus, is_corpus
 from larvatus.data.corruption import check_mask
+from larvatus.data.text.counting import count_ids, count_words
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.extend import Extension, NewUnits, extend, frequent_units, listed_units
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabularies import TokenizerConfig
-from larvatus.data.text.vocabularies.kind import count_ids, count_words
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import tag

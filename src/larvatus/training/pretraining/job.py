@@ -1,23 +1,18 @@
 """A pretraining job: what to train, on what, from which weights, where to, and for how long.
 
-Where a run that continues begins: the weights of a model directory, under the heads that a recipe wants.
-
-    parent = ParentModel.load("bert-base", out=Path("runs/mine"))
-    started = parent.start(recipe, seed=0)            # the encoder, and each head that both have: bit for bit
-    started.taken, started.new                        # ("masked-lm",), ("next-sentence",)
-
-With a longer vocabulary, each new piece starts as the mean of its old pieces, in every tensor that has a row for each
-piece: input embeddings, and the bias of the masked-LM head (`data/text/extend.py` names the literature).
-
-A pretraining job: what to train, on what, where to, and for how long.
-
     job = PretrainingJob(recipe=read_recipe("bert", size="tiny"), out=Path("runs/mine"), budget=Budget(steps=1_000))
     with ranks(job.runtime.device, job.runtime.rank_timeout) as group:
         job = agree_on_job(job, group)
+    started = ParentModel.load("bert-base", out=Path("runs/mine")).start(recipe, seed=0)
+    started.taken, started.new                        # ("masked-lm",), ("next-sentence",)
 
 Before any rank reads text, all ranks check that they have the same job, and whether they resume. `torchrun
 --max-restarts 3` starts all ranks again, with the same command, when one has failed: they resume from the last
 checkpoint, as many as there are now.
+
+A run that continues from a parent takes its encoder, and each head that both have, bit for bit. With a longer
+vocabulary, each new token starts as the mean of its old tokens, in every tensor that has a row for each token: input
+embeddings, and the bias of the masked-LM head (`data/text/extend.py` names the literature).
 """
 
 from __future__ import annotations
@@ -143,6 +138,9 @@ def _part(name: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+# The job.
 
 
 @dataclass(frozen=True, kw_only=True)

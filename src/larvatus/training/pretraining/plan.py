@@ -1,28 +1,25 @@
 """The plan of a run that adapts a model, and whether a recipe fits the memory.
 
-The plan of a run that adapts a model: batch, rate and steps that suit the machine, the budget and the text.
-
     scope = PlanScope(text=480_000, free=frozenset({"batch", "rate"}))
     plan = plan_for(recipe, scope, Budget(minutes=2), StepTime(fixed=4.0, per_token=0.002))
     plan.recipe(recipe).batch, plan.steps          # 32, 8: 8 steps of 4,096 tokens
 
-A model's own recipe describes its training from scratch, often in steps of 100,000 tokens on a GPU: in two minutes a
-CPU does not make one. A plan only ever makes the batch smaller, and never touches what the user has set. It is stored
-in the run's directory (`plan.json`), because a resumed run must follow the very plan that it began with.
+**The plan** has a batch, rate and steps that suit the machine, the budget and the text. A model's own recipe describes
+its training from scratch, often in steps of 100,000 tokens on a GPU: in two minutes a CPU does not make one. A plan
+only ever makes the batch smaller, and never touches what the user has set. It is stored in the run's directory
+(`plan.json`), because a resumed run must follow the very plan that it began with.
 
-Whether a recipe fits the memory here, and where its weights are: on each process, or a part on each.
+**Memory** is checked before any text is read, and again with the vocabulary known:
 
-    check_memory(recipe, runtime)                                  # before any text is read
-    check_memory(recipe, runtime, vocabulary=30_522)               # with the vocabulary known
+    check_memory(recipe, runtime)
+    check_memory(recipe, runtime, vocabulary=30_522)
 
     larvatus: 9,000 layers of 65,536 need at least 7 PB to be trained, more than the 24 GB of memory here; lower …
 
 Weights, gradients and moments, and what one pass keeps for its backward pass: lower bounds, so nothing is refused that
 might fit. Whether layers are recomputed instead of kept (`must_recompute`) depends on what a pass is expected to keep,
-which is about three times the bound.
-
-    sharded, job = place_model(model, job, ranks, print)           # `training/engine/parallel.py`
-    whole = whole_model(model, job, ranks, vocabulary=30_522)      # to be saved; None on all ranks but the main one
+which is about three times the bound. `place_model` puts the weights on each process, or a part on each
+(`training/engine/parallel.py`), and `whole_model` collects them to be saved.
 """
 
 from __future__ import annotations
@@ -236,6 +233,8 @@ def read_plan(directory: Path) -> AdaptationPlan | None:
     except msgspec.ValidationError as fault:
         raise ArtefactError(f"{path} is no plan of a run: {fault}; {_WAY}") from fault
 
+
+# Memory.
 
 KEPT = {"fp32": 3.0 * 4, "bf16": 4.0 * 2}
 """Bytes kept for each of `kept_numbers`, as measured: inputs, masks and sums are kept as well, some in fp32."""

@@ -3,7 +3,7 @@
     corpus/filter.json      settings, counts, checksums of the text that was judged and of the verdicts
     corpus/verdicts.bin     a byte for each document: 0 stays, n is left out for reason n − 1
     corpus/filter.parts/    a first pass under way
-    corpus/sketch.bloom     which runs of words the corpus holds (`sketch.py`)
+    corpus/sketch.bloom     which runs of words the corpus holds (`shingles.py`)
     corpus/canaries.json    what was planted (`data/corpus/canaries.py`)
 
 The second pass, which encodes, reads the same text and applies the verdicts; text that changed meanwhile is refused.

@@ -1,13 +1,13 @@
-"""Text that a corpus repeats, and text that it shares with evaluation sets.
-
-Which documents repeat an earlier one: exactly, or nearly, by their MinHash signatures.
+"""Documents that repeat an earlier one, exactly or nearly, and text that a corpus shares with evaluation sets.
 
     repeats = exact_repeats(digests)                       # [D] number of the first document that is the same, or −1
     scheme = MinHashScheme.of(threshold=0.3, permutations=128)
     signatures = scheme.signatures(grams, counts)          # [D, 128]; row by row what `datasketch.MinHash` gives
-    estimate = (signatures[0] == signatures[1]).mean()     # of the Jaccard similarity of the two sets of n-grams
     near = near_repeats(signatures, scheme, candidates)    # [D] number of an earlier one that it resembles, or −1
+    sets = EvaluationSets.read(["test.jsonl", "squad.json"], n=13)
+    sets.sets[0].hits(is_hit)                              # of each example, how many of its n-grams the corpus holds
 
+**Repeats.** The share of equal numbers in two signatures estimates the Jaccard similarity of two sets of n-grams.
 Permutations, and the number and width of bands, come from `datasketch` (Broder 1997; Leskovec et al., *Mining of
 Massive Datasets*, ch. 3). The minima are computed here, over all documents of a block: ten times as fast as an object
 for each, to the same bits.
@@ -16,14 +16,8 @@ As in `datatrove`, buckets are found by sorting the keys of a band, not by table
 and memory holds a few numbers a document. Documents that meet in a bucket are compared by their whole signatures. A
 document is a duplicate only if it resembles one that stays, so a chain of small changes is not cut down to its head.
 
-The texts of evaluation sets, as n-grams: what a corpus must not hold.
-
-    sets = EvaluationSets.read(["test.jsonl", "squad.json"], n=13)
-    sets.grams                                # all n-grams, sorted, each once
-    sets.sets[0].hits(is_hit)                 # of each example, how many of its n-grams the corpus holds
-
-A row of a table is an example, and so is a line of plain text, and a paragraph of SQuAD's JSON. All strings of a row
-count; an example none of which has n words is not judged.
+**Evaluation sets.** A row of a table is an example, and so are a line of plain text and a paragraph of SQuAD's JSON.
+All strings of a row count; an example none of which has n words is not judged. D documents.
 """
 
 from __future__ import annotations
@@ -181,6 +175,8 @@ def _bucket_pairs(keys: Bits, members: Ints) -> Ints:
         pairs.append(np.stack([documents[head[~new]], documents[~new]], axis=1))
     return np.concatenate(pairs) if pairs else np.empty((0, 2), np.int64)
 
+
+# Evaluation sets.
 
 _AT_ONCE = 1_024  # texts
 

@@ -1,22 +1,12 @@
 """Personal data in text: e-mail and IP addresses, phone numbers, cards, accounts, national numbers.
 
-    find_personal("Write to ann@example.org.")           # [Personal("email", 9, 24)]
-    tagged("Write to ann@example.org.")                  # "Write to <email>."
-    removed("Write to ann@example.org, please.")         # "Write to , please."
+    find_personal("Write to ann@example.org.")           # [PersonalSpan("email", 9, 24)]
+    tag_personal("Write to ann@example.org.")            # the address becomes <email>
+    find_ips("ping 10.0.0.1, not version 10.12.3.4")     # [(5, 13)]
+    find_cards("4111 1111 1111 1111")                    # [(0, 19)]
 
-A shape is looked for, then what it must hold: a check digit (`identifiers.py`), parts of an address in their range
-(`addresses.py`), a number that a country has (`phones.py`). Names and street addresses are not looked for.
-
-E-mail and IP addresses in text.
-
-find_emails("Write to josé@ejemplo.es.")                  # [(9, 24)]
-find_ips("ping 10.0.0.1, not version 10.12.3.4")          # [(5, 13)]
-
-Account, card and national numbers in text: shapes, and the check digits that `python-stdnum` verifies.
-
-find_ibans("IBAN de89 3704 0044 0532 0130 00")            # [(5, 32)]
-find_cards("4111 1111 1111 1111")                         # [(0, 19)]
-find_national("CPF 390.533.447-05")                       # [(4, 18)]
+A shape is looked for, then what it must hold: a check digit, which `python-stdnum` verifies, parts of an address in
+their range, a number that a country has (`phones.py`). Names and street addresses are not looked for.
 """
 
 from __future__ import annotations
@@ -158,6 +148,8 @@ def _replaced(text: str, places: list[PersonalSpan], by: Callable[[str], str]) -
     return "".join([*parts, text[at:]])
 
 
+# E-mail and IP addresses.
+
 _UNSPACED = "\u2e80-\u9fff\u3040-\u30ff\uac00-\ud7af"
 """Scripts that may continue without a space where an address ends."""
 _DOMAIN = re.compile(
@@ -247,6 +239,8 @@ def _address(written: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
         return None
     return None if address.is_unspecified or address.is_loopback else address
 
+
+# Account, card and national numbers.
 
 _IBAN = re.compile(
     r"(?<![A-Za-z0-9])(?:[A-Z]{2}[0-9]{2}(?:[ \-]?[A-Z0-9]{4}){2,7}(?:[ \-]?[A-Z0-9]{1,3})?"

@@ -1,39 +1,35 @@
-"""Sentence pairs (BERT, Devlin et al. 2019, §3.1 and A.2), and where random second segments come from.
-
-Random second segments that look like the true ones: two pairs of different documents exchange their B.
-
-    next    A1 B1    A2 B2
-    random  A1 B2    A2 B1
-
-All pairs of a block are cut first, as if each were to be "next". Then each is coupled with a pair of another document
-(and the same language) whose B is as long, begins and ends at a sentence or inside one as its own does, and has or
-lacks a full stop as its own does; a random bit for each couple decides whether they exchange. So everything that is
-visible at the ends of A and B, and their lengths, is as frequent among random pairs as among true ones, and no text
-influences the label.
-
-A pair that finds no partner that is still free takes one that has a partner already, which then comes twice (or, where
-its B is from inside a very long sentence, a stretch from anywhere in another document). Where even so the two do not
-fit, what comes twice is cut to fit. A document that is the block's only one of its language takes any other.
-
-Sentence pairs (BERT, Devlin et al. 2019, §3.1 and A.2): does the second text follow the first?
+"""Sentence pairs (BERT, Devlin et al. 2019, §3.1 and A.2): does the second text follow the first?
 
     [CLS] A [SEP] B [SEP]
 
 Consecutive sentences are gathered up to the limit (in one case of ten up to a random shorter length) and cut at a
-random border into A and B. Half the time B is of another document, as in BERT's `create_pretraining_data`. Differences,
-so that the label is even, shows in nothing but the text, and no text is lost:
+random border into A and B. Half the time B comes from another document, as in BERT's `create_pretraining_data`. Ours
+differs in the following, so that the label is even, shows in nothing but the text, and no text is lost:
 
 - Neither punctuation and capitals at the ends of A and B nor their lengths may tell the label, or the model learns
   those instead of the text.
-- BERT samples a random B anywhere, and puts back the true one. Here two pairs of different documents exchange theirs
-  (`sentence_pairs.py`), so that random pairs are as long and as whole as true ones, and tokens come once in an epoch.
+- BERT samples a random B anywhere, and puts back the true one. Here two pairs of different documents exchange theirs,
+  so that random pairs are as long and as whole as true ones, and tokens come once in an epoch.
 - B comes from a document of A's language where the block has another of it: a change of language would tell the label.
 - BERT gathers more than fits and cuts tokens off at either end. Here sentences that do not fit wait for the next pair.
   Where only one fits, B is the beginning of the one that follows, and the next pair begins with its rest.
-- Where one sentence is left at the end of a document (BERT then always draws a random B, which makes random pairs more
-  frequent), it takes the text before it along as A, which then comes twice.
+- Where one sentence is left at the end of a document (BERT then always samples a random B, which makes random pairs
+  more frequent), it takes the text before it along as A, which then comes twice.
 - A sentence that leaves less than an eighth of the limit, or is a document by itself, is cut in two at a random word;
   one that is longer than the limit is cut into successive pieces first. A document of one token is skipped.
+
+**Exchange.** All pairs of a block are cut first, as if each were to be "next". Then each is coupled with a pair of
+another document (and the same language) whose B is as long, begins and ends at a sentence or inside one as its own
+does, and has or lacks a full stop as its own does. A random bit for each couple decides whether they exchange:
+
+    next    A1 B1    A2 B2
+    random  A1 B2    A2 B1
+
+So everything that is visible at the ends of A and B, and their lengths, is as frequent among random pairs as among true
+ones, and no text influences the label. A pair that finds no free partner takes one that has a partner already, which
+then comes twice (or, where its B is from inside a very long sentence, a stretch from anywhere in another document).
+Where even so the two do not fit, what comes twice is cut to fit. A document that is the block's only one of its
+language takes any other.
 
 Places are tokens of the block; sentence i (or piece i of long ones) starts at `edge[i]`.
 """
@@ -235,6 +231,8 @@ def _languages(block: TextBlock) -> Ints:
             languages[rows] = _NO_OTHER
     return languages
 
+
+# Cutting sentences into pairs.
 
 _DRAWS = 4096
 

@@ -1,12 +1,10 @@
 """Vocabularies: one file for each kind (its config, training, normaliser, template and decoder), and their training.
 
-The same text and config give the same vocabulary every time.
-
     tokenizer = train_vocabulary(texts, WordPieceConfig(size=30_522))
-    larvatus tokenizer train my_texts/ --type wordpiece --size 30522 --out vocabulary/
 
-`KINDS` maps the config of a kind to what differs between kinds. Only a table of
-counted words is kept in memory, and neither threads nor hash seeds change a token, an id or a score.
+`larvatus tokenizer train` does the same. `KINDS` maps the config of a kind to what differs between kinds. The same text
+and config give the same vocabulary every time: neither threads nor hash seeds change a token, an id or a score. Only a
+table of counted words is kept in memory.
 """
 
 from __future__ import annotations
@@ -19,11 +17,12 @@ from tokenizers import AddedToken, models
 
 from larvatus.core.errors import DataError
 from larvatus.data.bulk.executor import Executor, LocalExecutor
+from larvatus.data.text.counting import count_words
 from larvatus.data.text.template import Template
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabularies.bpe import BPE, BPEConfig, ByteBPE, ByteBPEConfig, WordPiece, WordPieceConfig
 from larvatus.data.text.vocabularies.characters import Characters, CharactersConfig
-from larvatus.data.text.vocabularies.kind import VocabularyKind, Words, count_words, size_hint
+from larvatus.data.text.vocabularies.kind import VocabularyKind, Words, size_hint
 from larvatus.data.text.vocabularies.unigram import Unigram, UnigramConfig
 
 __all__ = [

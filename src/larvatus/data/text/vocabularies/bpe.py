@@ -23,6 +23,7 @@ from larvatus.core.errors import DataError, RecipeError
 from larvatus.core.ranges import Count, PositiveShare, Size
 from larvatus.core.settings import Settings
 from larvatus.data.text.boundaries import byte_alphabet
+from larvatus.data.text.counting import covered_characters, word_lines
 from larvatus.data.text.template import Template
 from larvatus.data.text.vocabularies.kind import (
     BERT,
@@ -32,9 +33,7 @@ from larvatus.data.text.vocabularies.kind import (
     VocabularyKind,
     Words,
     bert_normalizer,
-    covered_characters,
     tokens_left,
-    word_lines,
 )
 
 PRIVATE = 0xF0000

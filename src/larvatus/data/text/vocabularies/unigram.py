@@ -28,6 +28,7 @@ from larvatus.core.arrays import Doubles, Integers
 from larvatus.core.errors import DataError, RecipeError
 from larvatus.core.ranges import Count, PositiveShare, Size
 from larvatus.core.settings import Settings
+from larvatus.data.text.counting import covered_characters
 from larvatus.data.text.special_tokens import sentinel_name
 from larvatus.data.text.template import Template
 from larvatus.data.text.tokenizer_files import SpecialTokens
@@ -37,7 +38,6 @@ from larvatus.data.text.vocabularies.kind import (
     SpecialLayout,
     VocabularyKind,
     Words,
-    covered_characters,
     tokens_left,
 )
 from larvatus.data.text.vocabularies.lattice import Lattice, build_lattice, inner_lattice, weighted_counts

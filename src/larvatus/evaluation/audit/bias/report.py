@@ -1,6 +1,4 @@
-"""The report of a bias audit, and what all its sets share: resampling, printed figures, limits, TOML files.
-
-The report of a bias audit, and what all its sets share: resampling, printed figures, and limits.
+"""The report of a bias audit, and what its sets share: resampling, printed figures, limits, TOML files.
 
     report.parts["crows_pairs"].scores["pll"].by_category["gender"].metric
     print(report)
@@ -8,12 +6,7 @@ The report of a bias audit, and what all its sets share: resampling, printed fig
 
 Limits are printed with every result. The points are those of Blodgett et al. 2021 (*Stereotyping Norwegian salmon*),
 Gonen & Goldberg 2019 (*Lipstick on a pig*) and Goldfarb-Tarrant et al. 2021 (*Intrinsic bias metrics do not correlate
-with application bias*).
-
-Reading TOML files of templates and of association tests, with one-line errors.
-
-record = read_toml("templates.toml", ("sentences", "groups", "attributes"))
-read_word_lists(record["groups"], "groups", where)           # {"men": ("he", "the man"), "women": …}
+with application bias*). TOML files hold templates and association tests; their errors are one line.
 """
 
 from __future__ import annotations
@@ -258,6 +251,9 @@ class BiasReport:
 def as_json(value: Any) -> str:
     """Indented JSON; NaN, as in the interval of one example, becomes null."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+# TOML files of templates and of association tests.
 
 
 def read_toml(given: str | Path | Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, Any], str]:

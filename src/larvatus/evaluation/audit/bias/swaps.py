@@ -1,27 +1,19 @@
 """Counterfactual swaps of group words, and what they change for a fine-tuned model.
 
-Counterfactual swaps of group words in texts: he becomes she, and she becomes he.
-
     swapper = Swapper(DEFAULT_SWAPS)
     swapper.swap("He lost his keys.", "gender").text          # "She lost her keys."
-
-A file of swaps has two words and an optional category per line, separated by commas or tabs; `#` begins a comment:
-
-    he,she,gender
-    muslim,christian,religion
-
-Swaps work in both directions, on whole words, and keep the case of the original (lower case, Capital, CAPITALS). All
-words of one category are swapped at once, so that a text stays about one person. A word with several partners takes the
-partner of its first line. There is one exception: if a file maps both *his* and *him* to *her*, then *her* becomes
-*his* before a word that is no preposition, conjunction or particle, and *him* elsewhere. This is a heuristic.
-
-Counterfactual swaps on a fine-tuned model (Garg et al. 2019; Prabhakaran et al. 2019).
-
     result = audit_swaps(model, dataset, read_swaps("swaps.csv"), Resampling())
     result.categories["gender"].changed.value          # per cent of texts whose decision changes with the group words
 
-Every test text with a word of the list is predicted twice: unchanged, and with the words of one category swapped. A
-changed answer is a decision that depended on the group.
+A file of swaps has two words and an optional category per line (`he,she,gender`), separated by commas or tabs; `#`
+begins a comment. Swaps work in both directions, on whole words, and keep the case of the original (lower case, Capital,
+CAPITALS). All words of one category are swapped at once, so that a text stays about one person. A word with several
+partners takes the partner of its first line. There is one exception: if a file maps both *his* and *him* to *her*, then
+*her* becomes *his* before a word that is no preposition, conjunction or particle, and *him* elsewhere. This is a
+heuristic.
+
+The audit (Garg et al. 2019; Prabhakaran et al. 2019) predicts every test text with a word of the list twice: unchanged,
+and with the words of one category swapped. A changed answer is a decision that depended on the group.
 """
 
 from __future__ import annotations
@@ -146,6 +138,8 @@ def read_swaps(given: str | Path | Sequence[Sequence[str]] | None) -> Swapper:
         raise DataError(f"{given} holds no swaps; write two words a line: he,she,gender")
     return Swapper(tuple(swaps))
 
+
+# The audit of a fine-tuned model.
 
 MOST_EXAMPLES = 50
 """Most changed decisions that are kept with their texts."""

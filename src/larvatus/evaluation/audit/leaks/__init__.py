@@ -1,14 +1,11 @@
 """Leaks of training text: planted secrets, membership, names and numbers, verbatim text; the report of an audit.
 
-Leaks of training text: planted secrets, membership, names and numbers, verbatim text.
+    report = larvatus.audit_leaks("runs/mine", members="in.jsonl", held_out="out.jsonl")
+    report.membership.attacks["loss"].area.value
+    print(report)
 
-larvatus audit leaks --model runs/mine --canaries runs/mine/corpus --members in.jsonl --held-out out.jsonl
-
-The report of a leak audit, with the requested parts.
-
-report = larvatus.audit_leaks("runs/mine", members="in.jsonl", held_out="out.jsonl")
-report.membership.attacks["loss"].area.value
-print(report)
+`larvatus audit leaks --model runs/mine --canaries runs/mine/corpus --members in.jsonl --held-out out.jsonl` does the
+same. The report has the requested parts.
 """
 
 from __future__ import annotations

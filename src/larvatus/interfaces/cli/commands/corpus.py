@@ -1,20 +1,13 @@
-"""`larvatus tokenizer` and `larvatus corpus`: vocabularies, checks of text, and token shards built from it.
+"""`larvatus corpus`: check text, build token shards from it, show what is in them, verify them.
 
-`larvatus corpus`: check text, build token shards from it, show what is in them, verify them.
+    larvatus corpus build judgments/ --tokenizer vocabulary/ --out corpus/ --filter all --personal remove --sketch
+    larvatus corpus build --language sw=swahili/ --language en=english/ --tokenizer vocabulary/ --out corpus/
+    larvatus corpus check judgments/ --against test.jsonl
+    larvatus corpus contamination corpus/ test.jsonl
+    larvatus corpus show corpus/
+    larvatus corpus verify corpus/
 
-larvatus corpus build judgments/ --tokenizer vocabulary/ --out corpus/
-larvatus corpus build --language sw=swahili/ --language en=english/ --tokenizer vocabulary/ --out corpus/
-larvatus corpus check judgments/ --against test.jsonl
-larvatus corpus build judgments/ --tokenizer vocabulary/ --out corpus/ --filter all --personal remove --sketch
-larvatus corpus contamination corpus/ test.jsonl
-larvatus corpus show corpus/
-larvatus corpus verify corpus/
-
-`larvatus tokenizer train` and `larvatus tokenizer show`: learn a vocabulary from text, and look at what it does.
-
-larvatus tokenizer train my_texts/ --type wordpiece --size 30522 --out vocabulary/
-larvatus tokenizer train --language sw=swahili/ --language en=english/ --alpha 0.3 --type unigram --size 32000 --out v/
-larvatus tokenizer show vocabulary/ "Mt. Sanitas is in Sunshine Canyon."
+A built corpus may be remote (s3://…). Filters and canaries are settings of `data/corpus/hygiene`.
 """
 
 from __future__ import annotations
@@ -30,7 +23,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from larvatus.core.errors import DataError, printable
+from larvatus.core.errors import DataError
 from larvatus.core.ranges import SHARE, whole
 from larvatus.core.tables import Table
 from larvatus.data.corpus.build import BuildOptions, CorpusSummary
@@ -41,14 +34,11 @@ from larvatus.data.corpus.hygiene.shingles import CHANCE, WORDS
 from larvatus.data.corpus.mixture import MixtureConfig, hygiene_lines, language_rows
 from larvatus.data.corpus.remote import is_address, mirror_corpus
 from larvatus.data.corpus.store import Corpus
-from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.interfaces.api.corpora import Read, run_corpus_build, run_corpus_check, run_tokenizer_training
 from larvatus.interfaces.api.corpora import contamination as find_contamination
+from larvatus.interfaces.api.corpora import run_corpus_build, run_corpus_check
 from larvatus.interfaces.cli.from_struct import PROCESSES, Panel, from_structs, ranged
-from larvatus.interfaces.cli.options import READING, Bulk, CorpusPaths, Json, MixedReading, Overwrite
+from larvatus.interfaces.cli.options import Bulk, CorpusPaths, Json, MixedReading, Overwrite
 from larvatus.interfaces.cli.output import ProgressReporter, Quiet, hint, print_json, progress_console, show_part
-from larvatus.interfaces.settings import TextSettings, VocabularySettings
-from larvatus.models.bundle.model_names import model_path
 
 app = typer.Typer(help="Check text, and build, show and verify token shards.", no_args_is_help=True)
 
@@ -285,107 +275,3 @@ def _sentence(summary: CorpusSummary) -> str:
     if summary.resumed and not summary.unchanged:
         done += f" ({summary.resumed} of them before the interruption)"
     return f"{summary.path}: {done} · {_counted(summary.counts)}{skipped}"
-
-
-tokenizer_app = typer.Typer(help="Train a vocabulary on text, or show how it splits a text.", no_args_is_help=True)
-
-
-@tokenizer_app.command()
-@from_structs
-def train(
-    named: CorpusPaths,
-    out: Annotated[Path, typer.Option(help="New directory for the vocabulary.")],
-    chosen: Annotated[VocabularySettings, Panel()],
-    reading: Annotated[TextSettings, Panel(READING, without=("language", "sentences", "licence"))],
-    bulk: Bulk,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Learn a vocabulary: the same one for the same text, every time."""
-    given, how = named.read_with(reading)
-    read = Read()
-    with ProgressReporter("documents", start="learning the vocabulary"):
-        tokenizer = run_tokenizer_training(given, chosen, how, bulk, out=out, read=read)
-    counts = {"documents": read.documents, "characters": read.characters}
-    left = {"skipped": read.skipped.total, "left_out": len(read.skipped.left)}
-    _report(tokenizer, out, counts | left, str(read.skipped), as_json=as_json)
-
-
-def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str, *, as_json: bool) -> None:
-    assert tokenizer.counts is not None
-    tokens = int(tokenizer.counts.sum())
-    unknown = int(tokenizer.counts[tokenizer.unk_id])
-    if as_json:
-        learnt = {"out": str(out), "type": tokenizer.kind, "size": tokenizer.size, "tokens": tokens, "unknown": unknown}
-        print(json.dumps(read | learnt, ensure_ascii=False))
-        return
-    share = f"{100 * unknown / max(1, tokens):.2f}% unknown"
-    print(f"{read['documents']:,} documents · {read['characters']:,} characters · {skipped}")
-    print(f"{tokenizer.kind}: vocabulary of {tokenizer.size:,} tokens · {tokens:,} tokens of text · {share}")
-    print(f"saved {printable(str(out))}")
-    hint(f'next: larvatus tokenizer show {printable(str(out))} "Some text of yours."')
-
-
-@tokenizer_app.command("show")
-def show_tokens(
-    directory: Annotated[str, typer.Argument(help="A directory with a tokenizer.json, that file, or english.")],
-    text: Annotated[str | None, typer.Argument(help="A text to tokenize.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Show a vocabulary, or the tokens of a text with their words and characters."""
-    tokenizer = Tokenizer.load(Path(model_path(directory)))
-    if text is None:
-        _show_vocabulary(tokenizer, as_json=as_json)
-        return
-    encoded = tokenizer.encode(text)
-    rows = [
-        {
-            "token": index,
-            "id": int(encoded.ids[index]),
-            "piece": tokenizer.token(int(encoded.ids[index])),
-            "word": word if word >= 0 else None,
-            "word_text": encoded.word_text(word) if word >= 0 else None,
-            "start": start,
-            "end": end,
-            "text": text[start:end],
-        }
-        for index, (word, (start, end)) in enumerate(zip(encoded.words.tolist(), encoded.spans.tolist(), strict=True))
-    ]
-    if as_json:
-        print(json.dumps({"text": text, "words": len(encoded.word_spans), "tokens": rows}, ensure_ascii=False))
-        return
-    cells = [
-        (
-            str(row["token"]),
-            str(row["id"]),
-            visible(tokenizer.readable(row["piece"])),
-            "" if row["word"] is None else str(row["word"]),
-            visible(row["word_text"] or ""),
-            f"{row['start']}–{row['end']}",
-            visible(row["text"]),
-        )
-        for row in rows
-    ]
-    heads = ("token", "id", "piece", "word", "", "characters", "")
-    show_part(Console(), Table(heads, cells, left=len(heads)))
-
-
-def _show_vocabulary(tokenizer: Tokenizer, *, as_json: bool) -> None:
-    special = {role: name for role, name in vars(tokenizer.special).items() if name}
-    summary = {"type": tokenizer.kind, "size": tokenizer.size, "lowercase": tokenizer.lowercase, "special": special}
-    commonest: list[str] = []
-    if tokenizer.counts is not None:
-        order = (-tokenizer.counts).argsort(kind="stable")[:20]
-        commonest = [tokenizer.token(int(index)) for index in order]
-    if as_json:
-        print(json.dumps(summary | {"commonest": commonest}, ensure_ascii=False))
-        return
-    print(f"{tokenizer.kind}: {tokenizer.size:,} tokens, {'lower-cased' if tokenizer.lowercase else 'cased'}")
-    print("special: " + "  ".join(f"{role} {name} = {tokenizer.id(name)}" for role, name in special.items()))
-    if commonest:
-        print("commonest: " + " ".join(map(tokenizer.readable, commonest)))
-
-
-def visible(text: str) -> str:
-    """Text with every unprintable character as its escape."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)

@@ -1,17 +1,13 @@
 """`larvatus embed`, `larvatus distil` and `larvatus adapter`: vectors of a corpus, static models, sentence adapters.
 
-`larvatus embed FILES… --model DIR --out vectors.parquet`: contextual vectors of a corpus, in a file.
+    larvatus embed texts/ --model runs/mine --out vectors.parquet
+    larvatus distil static --model all-MiniLM-L6-v2 --out runs/static --corpus texts/ --size 128
+    larvatus adapter extract runs/faq --base english --out faq-adapter
+    larvatus adapter add faq-adapter --model runs/mine
+    larvatus adapter merge runs/mine --out runs/mine-sentences
 
-`larvatus distil static`: one vector for each token, from a sentence encoder.
-
-larvatus distil static --model all-MiniLM-L6-v2 --out runs/static
-larvatus distil static --model all-MiniLM-L6-v2 --out runs/static --corpus texts/ --size 128
-
-`larvatus adapter add|extract|merge`: sentence vectors for a model whose own weights stay as they are.
-
-larvatus adapter extract runs/faq --base english --out faq-adapter
-larvatus adapter add faq-adapter --model runs/mine
-larvatus adapter merge runs/mine --out runs/mine-sentences
+A static model has one vector for each token. An adapter gives sentence vectors to a model whose own weights stay as
+they are.
 """
 
 from __future__ import annotations
@@ -91,6 +87,8 @@ def _sentence(summary: BulkSummary, unit: str, layers: str) -> str:
     return f"{summary.path}: {_counted(done)} read to the end{more} · {summary.size} numbers a {unit}{of}"
 
 
+# `larvatus distil`.
+
 distil_app = typer.Typer(
     help="Make a small static model from a sentence encoder: one vector for each token.", no_args_is_help=True
 )
@@ -127,6 +125,8 @@ def static(
     print(f"{printable(str(out))}: {made.tokens:,} tokens, {kept}{text}")
     hint(f"next: larvatus embed TEXT --model {printable(str(out))} --unit sentence --out vectors.parquet")
 
+
+# `larvatus adapter`.
 
 adapter_app = typer.Typer(
     help="Add a sentence adapter to a model, extract one, or merge it into the weights.", no_args_is_help=True

@@ -1,8 +1,9 @@
 """`larvatus fill` and `larvatus generate`: the words a model puts into blanks, and texts that it continues.
 
-`larvatus fill "The [MASK] of the river was wide." --model DIR`: the words a model puts into blanks.
+    larvatus fill "The [MASK] of the river was wide." --model runs/mine
+    larvatus generate "Once upon a" --model runs/gpt
 
-`larvatus generate "Once upon a" --model DIR`: continue texts.
+Both read texts from arguments, files or standard input.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ def _excerpt(text: str, place: int) -> str:
 def _percent(probability: float) -> str:
     return f"{probability:.1%}" if probability >= 0.001 else f"{probability:.1e}"
 
+
+# `larvatus generate`.
 
 LINES_AT_ONCE = 256
 

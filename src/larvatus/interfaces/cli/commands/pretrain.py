@@ -1,16 +1,13 @@
 """`larvatus pretrain`, `recipes`, `convert` and `export`: from raw text to a model, and to other layouts.
 
-`larvatus pretrain` and `larvatus recipes`: from raw text to a model, by the recipe of a published system.
+    larvatus recipes show bert --size tiny --set model.layers=6 > mine.toml
+    larvatus pretrain bert --size tiny --corpus my_texts/ --out runs/mine
+    larvatus pretrain xlm-r --size tiny --language sw=swahili/ --language en=english/ --out runs/two
+    larvatus pretrain --from bert-base/ --corpus my_texts/ --out runs/mine --add-words 500 --old embedded
+    larvatus convert runs/mine out/ --to bert
+    larvatus export onnx runs/mine --out out/
 
-larvatus recipes show bert --size tiny --set model.layers=6 > mine.toml
-larvatus pretrain bert --size tiny --corpus my_texts/ --out runs/mine
-larvatus pretrain xlm-r --size tiny --language sw=swahili/ --language en=english/ --out runs/two
-larvatus pretrain --from bert-base/ --corpus my_texts/ --out runs/mine --add-words 500 --old embedded
-
-`larvatus convert` and `larvatus export onnx`: a model in another layout, or for other programs.
-
-larvatus convert runs/mine out/ --to bert
-larvatus export onnx runs/mine --out out/
+A recipe is that of a published system.
 """
 
 from __future__ import annotations
@@ -125,6 +122,8 @@ def show(
     else:
         print(text)
 
+
+# `larvatus convert` and `larvatus export`.
 
 NAMES = ", ".join(layout.model_type for layout in LAYOUTS)
 

@@ -1,14 +1,13 @@
-"""`larvatus similar` and `larvatus map`: how alike the instances of words are, in figures and as points.
+"""`larvatus similar` and `larvatus map`: how alike the instances of words are, in figures and as points (Fig. 11.7).
 
-`larvatus similar`: how alike word instances are, and where a corpus uses a word in the same meaning.
+    larvatus similar "the *bank* of the river" "the *bank* raised its rates" --model runs/mine
+    larvatus similar "the *bank* of the river" --in texts/ --top 10 --model runs/mine
+    larvatus similar index texts/ --word bank --out bank.index --model runs/mine
+    larvatus similar evaluate scws scws.tsv.xz --model runs/mine
+    larvatus similar layers 7 --model runs/mine
+    larvatus map bank --corpus texts/ --model runs/mine --out bank.html
 
-larvatus similar "the *bank* of the river" "the *bank* raised its rates" --model runs/mine
-larvatus similar "the *bank* of the river" --in texts/ --top 10 --model runs/mine
-larvatus similar index texts/ --word bank --out bank.index --model runs/mine
-larvatus similar evaluate scws scws.tsv.xz --model runs/mine
-
-`larvatus map bank --corpus TEXT --model DIR --out bank.html`: a word's instances as points (Fig. 11.7).
-larvatus similar layers 7 --model runs/mine
+`*` marks the instance of a word in its text.
 """
 
 from __future__ import annotations
@@ -264,6 +263,9 @@ def _wanted(word: list[str] | None, words: Path | None) -> str | list[str]:
     if words is None or word:
         raise UsageError("name the words to index: --word bank, --words FILE, or --word all")
     return read_named(words, DataError).splitlines()
+
+
+# `larvatus map`.
 
 
 class MapSettings(Settings):

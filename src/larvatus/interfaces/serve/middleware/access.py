@@ -1,34 +1,28 @@
 """What a server lets in: keys, hosts and origins, request bodies of bounded size, clients that stay connected.
 
-Access to a server: keys, and checks of the host and origin.
-
     larvatus serve runs/mine --key-file keys.txt --host 0.0.0.0
     curl -H "Authorization: Bearer $KEY" http://server:8311/v1/models
 
-With a key file, every route except /healthz needs one of its keys. Keys are compared by their SHA-256, in constant time
-and with all keys each time, so that the time of a response reveals neither which key was nearly right nor its line.
+**Keys.** With a key file, every route except /healthz needs one of its keys. Keys are compared by their SHA-256, in
+constant time and with all keys each time, so that the time of a response reveals neither which key was nearly right nor
+its line.
 
-Without keys, any program that reaches 127.0.0.1 may send requests. So may a page from another site: by a cross-origin
-request, which shows in `Origin`, or through a host name that it resolves to 127.0.0.1 (DNS rebinding), which shows in
-`Host`. Accepted hosts are names of this machine, the address that the server is bound to, and `--host-allowed`. A
-request without a `Host` is refused. The studio uses the same checks (`studio/middleware.py`).
+**Hosts.** Without keys, any program that reaches 127.0.0.1 may send requests. So may a page from another site: by a
+cross-origin request, which shows in `Origin`, or through a host name that it resolves to 127.0.0.1 (DNS rebinding),
+which shows in `Host`. Accepted hosts are names of this machine, the address that the server is bound to, and
+`--host-allowed`. The studio uses the same checks (`studio/http.py`).
 
     Host: 127.0.0.1:8311   Host: localhost:8311   Host: [::1]:8311         accepted
     Host: larvatus:8311                                                    accepted with --host-allowed larvatus
     Host: evil.example     Host: evil     Origin: https://evil.example     403
     no Host, or an empty one                                               400
 
-What clients send: limits on request bodies, and clients that disconnect.
+**Bodies.** A body is read here, at most `most` bytes of it whether or not the client announces its length, and passed
+on in one message. The bodies of all requests together are bounded, too: many slow clients cannot fill the memory. The
+package has no parser for forms: a multipart body is refused by its type, before it is read.
 
-    app.add_middleware(DisconnectMiddleware, on_gone=metrics.gone.inc)
-    app.add_middleware(BodyLimitMiddleware, most=1_000_000, seconds=10)
-
-The body is read here, at most `most` bytes of it whether or not the client announces its length, and passed on in one
-message. The bodies of all requests together are bounded, too: many slow clients cannot fill the memory. The package has
-no parser for forms: a multipart body is refused by its type, before it is read.
-
-A route runs as a task next to one that listens to the client. When the client disconnects, the task is cancelled: its
-request leaves the queue, and no forward pass is spent on a response that nobody reads.
+**Clients.** A route runs as a task next to one that listens to the client. When the client disconnects, the task is
+cancelled: its request leaves the queue, and no forward pass is spent on a response that nobody reads.
 """
 
 from __future__ import annotations
@@ -191,6 +185,8 @@ class HostMiddleware:
         way = "use http://127.0.0.1 or http://localhost, or start the server with --key-file"
         return ForeignPage(f"pages of other sites may not send requests; {way}")
 
+
+# Bodies and clients.
 
 BODILESS = {"GET", "HEAD", "OPTIONS"}
 HELD = 64

@@ -1,16 +1,4 @@
-"""The middleware of a server, in order: metrics, security headers and draining are here.
-
-The outermost middleware: metrics of every request, security headers, and 500 with one line for unexpected errors.
-
-    larvatus.serve: KeyError at operations/fill.py:41 in POST /v1/fill          # the log: no text of the request
-
-    larvatus_requests_total{route="/v1/fill",method="POST",status="200"} 12.0   # /metrics, for Prometheus
-    larvatus_request_seconds_bucket{route="/v1/fill",le="0.1"} 11.0
-    larvatus_passes_total 9.0
-
-Labels of metrics are routes and statuses, never anything that users send.
-
-The middleware of a server, in order, and draining.
+"""The middleware of a server, in order; metrics, security headers and draining are here.
 
     add_middleware(app, server)                  # `build_app` calls it last
     app.state.middleware.drain.begin()           # on SIGTERM: /healthz and all new requests get 503
@@ -26,6 +14,12 @@ A request passes these from the outside in; none depends on the others:
     DisconnectMiddleware   cancels a request when its client disconnects    access.py
 
 Routes check the fields of a body (`operations/operation.py`), its cost (`server.py`) and the queue (`batcher.py`, 429).
+
+An unexpected error is one line of the log without any text of the request: `KeyError at operations/cloze.py:41 in POST
+/v1/fill`. /metrics is for Prometheus; its labels are routes and statuses, never anything that users send:
+
+    larvatus_requests_total{route="/v1/fill",method="POST",status="200"} 12.0
+    larvatus_request_seconds_bucket{route="/v1/fill",le="0.1"} 11.0
 
 While the server drains, the port stays open: a load balancer reads 503 and tries another server; a closed port would
 be an error. Requests in flight are finished within bounded time.
@@ -198,6 +192,8 @@ def with_security_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[byte
     there = {name.lower() for name, _ in headers}
     return [*headers, *((name, value) for name, value in SECURITY_HEADERS if name not in there)]
 
+
+# Draining, and the stack.
 
 ALWAYS = frozenset({"/metrics"})
 """Answered until the end, so that monitoring sees the server drain."""

@@ -1,12 +1,11 @@
 """What the encoder computes: vectors of texts, and attention weights.
 
-Vectors: `{"texts": ["the river"], "unit": "word", "layers": "last4"}` → each unit with its characters and vector.
+    {"texts": ["the river"], "unit": "word", "layers": "last4"}     → each unit with its characters and vector
+    {"text": "The cat sat."}                                        → tokens, weights [layers][heads][T][T], head types
 
 /v1/embeddings has the form of OpenAI's API, so that its clients work unchanged: `{"input": ["the river"]}` →
 `{"object": "list", "data": […]}`. Vectors are of whole texts, pooled as the model's package says (by default
-mean), and of length 1; `dimensions` keeps the first numbers of each.
-
-Attention weights: `{"text": "The cat sat."}` → tokens, weights [layers][heads][T][T], types of heads.
+mean), and of length 1; `dimensions` keeps the first numbers of each. T tokens.
 """
 
 from __future__ import annotations
@@ -187,6 +186,8 @@ def first_dimensions(vector_D: Floats, size: int) -> Floats:
     length = float(np.linalg.norm(cut))
     return cut if size == len(vector_D) or length == 0.0 else (cut / length).astype(np.float32)
 
+
+# Attention weights.
 
 MOST_NUMBERS = 1 << 21
 """Most weights in a response."""

@@ -1,16 +1,15 @@
 """Search in the indexes of the server, and reranking.
 
-Search in the indexes of the server: `{"query": "who may appeal?", "top": 3}` → passages with their exact places.
-
     larvatus serve --index index                       # one of `larvatus search build`; repeatable
 
-An index is searched with the model that it was built with, through the same forward passes as every other request. A
-request can name a served model that reranks: `{"query": "who may appeal?", "rerank": "reranker"}`.
+`{"query": "who may appeal?", "top": 3}` gives passages with their exact places. An index is searched with the model
+that it was built with, through the same forward passes as every other request. A request can name a served model that
+reranks: `{"query": "who may appeal?", "rerank": "reranker"}`.
 
-Reranking in the form of Cohere's and Jina's API, so that their clients work unchanged.
+/v1/rerank has the form of Cohere's and Jina's API, so that their clients work unchanged:
 
-{"query": "Where does a river end?", "documents": ["In the sea.", {"text": "The bank is steep."}], "top_n": 1}
-→ {"model": "rerank", "results": [{"index": 0, "relevance_score": 0.98}], "usage": {"total_tokens": 21}}
+    {"query": "Where does a river end?", "documents": ["In the sea.", {"text": "The bank is steep."}], "top_n": 1}
+    → {"model": "rerank", "results": [{"index": 0, "relevance_score": 0.98}], "usage": {"total_tokens": 21}}
 """
 
 from __future__ import annotations
@@ -151,6 +150,9 @@ def _ranking(options: SearchBody) -> RankingOptions:
 
 def _index(subject: ServedModel, options: SearchBody) -> ServedIndex:
     return subject.indexes[options.index or next(iter(subject.indexes))]
+
+
+# Reranking.
 
 
 class RerankDocument(Settings, forbid_unknown_fields=False):

@@ -1,25 +1,23 @@
-"""Layouts of model directories, by the `model_type` of their config.json: of Hugging Face, static ones, and ours.
+"""Layouts of model directories, by the `model_type` of their config.json: Hugging Face, static, and our own.
 
-Static models as `model2vec` and `sentence-transformers` (StaticEmbedding) store them: one table of rows.
+    layout_for(architecture, pad=0)               # the first layout that can express the model
+    get_layout("bert")
+
+This is the only place that checks a model's name. Another family is a table over an existing layout, or a file of its
+own, and a line in `LAYOUTS`. A model is written in the first layout that can express it; our own, which can express all
+models, is last.
+
+**Static models** are one table of rows, as `model2vec` and `sentence-transformers` (StaticEmbedding) store them. Both
+read what we write; `models/bundle/static_directory.py` reads theirs.
 
     config.json          model_type "model2vec"; a directory of `sentence-transformers` has none
     model.safetensors    embeddings [V, D]; or embedding.weight; `mapping` [V] and `weights` [V] may say which row a
                          token has, and its factor
     modules.json         StaticEmbedding, then Dense …, Normalize
 
-A directory that we write is read by both libraries. `models/bundle/static_directory.py` reads directories, theirs too.
-
-Layouts of model directories, by the `model_type` of their config.json, and our own.
-
-Our own layout, for models that no Hugging Face layout can express (pre-norm, a next-sentence head without a pooler).
-
-config.json has `"model_type": "larvatus"` and our settings unchanged; tensors keep our names. Only Larvatus loads it,
-and the model card states it.
-
-Layouts of model directories, by the `model_type` of their config.json. The only place that checks a model's name.
-
-Another family is a table over an existing layout, or a file of its own, and a line in `LAYOUTS`. A model is written in
-the first layout that can express it; our own, which can express all models, is last.
+**Our own layout** is for models that no Hugging Face layout can express (pre-norm, a next-sentence head without a
+pooler). config.json has `"model_type": "larvatus"` and our settings unchanged; tensors keep our names. Only Larvatus
+loads it, and the model card states it. V tokens, D hidden size.
 """
 
 from __future__ import annotations
@@ -50,6 +48,21 @@ from larvatus.models.bundle.huggingface.xlnet import XLNetLayout
 from larvatus.models.network import ObjectiveConfig
 from larvatus.models.nn.encoder import EncoderConfig, with_type, without_default_type
 from larvatus.models.nn.static import StaticConfig
+
+__all__ = [
+    "LAYOUTS",
+    "Architecture",
+    "ModelLayout",
+    "StaticEmbedding",
+    "from_huggingface",
+    "get_layout",
+    "huggingface_shapes",
+    "layout_for",
+    "layout_of",
+    "stated_architecture",
+    "to_huggingface",
+    "unsupported_reason",
+]
 
 ROWS = "embeddings"
 PARAMETER = "encoder.table.weight"
@@ -119,21 +132,6 @@ class Native(ModelLayout):
     def tensor_names(self, parameter: str) -> tuple[str, ...]:
         return (parameter,)
 
-
-__all__ = [
-    "LAYOUTS",
-    "Architecture",
-    "ModelLayout",
-    "StaticEmbedding",
-    "from_huggingface",
-    "get_layout",
-    "huggingface_shapes",
-    "layout_for",
-    "layout_of",
-    "stated_architecture",
-    "to_huggingface",
-    "unsupported_reason",
-]
 
 LAYOUTS: tuple[ModelLayout, ...] = (
     BertLike(),

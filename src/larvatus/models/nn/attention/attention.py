@@ -1,23 +1,17 @@
-"""Self-attention over the flat batch (chapter eq. 11.1 to 11.6; Vaswani et al. 2017), padded nowhere.
-
-Attention over sequences of one length, and over a batch whose tokens are sorted by length (`GroupedLayout`).
-
-    SelfAttention(Q, K, V) = softmax(Q K^T / √d_k) V                        (chapter eq. 11.3 to 11.6)
-
-Used on every device except CUDA, and on CUDA for what the variable-length kernel does not support: a bias on the
-scores. H heads, K size of a head; B sequences of L tokens in a group.
-
-Self-attention over the flat batch (chapter eq. 11.1 to 11.6; Vaswani et al. 2017).
+"""Self-attention over the flat batch (chapter eq. 11.1 to 11.6; Vaswani et al. 2017).
 
     Q = X W^Q   K = X W^K   V = X W^V                     one product: W^Q, W^K, W^V stacked in `qkv`
     SelfAttention(Q, K, V) = softmax(Q K^T / √d_k) V      over the tokens of one sequence, in H heads
 
-No token ever attends to another sequence, and nothing is padded. Two things are separate:
+No token ever attends to another sequence, and nothing is padded. Two things are separate (`layout.py`):
 
-    layout     where the tokens of a sequence are in the batch, which decides the computation (`layout.py`)
-    mask       which of them attend to each other: all, those in a window, those before (`layout.py`)
+    layout     where the tokens of a sequence are in the batch, which decides the computation
+    mask       which of them attend to each other: all, those in a window, those before
 
-N tokens, H heads, K size of a head, D = H·K hidden size; B sequences.
+A batch whose tokens are sorted by length (`GroupedLayout`) is computed a block of equal lengths at a time: on every
+device except CUDA, and on CUDA for what the variable-length kernel does not support, a bias on the scores.
+
+N tokens, H heads, K size of a head, D = H·K hidden size; B sequences of L tokens in a group.
 """
 
 from __future__ import annotations
@@ -118,6 +112,9 @@ def _by_group(x_NCHK: Tensor, layout: GroupedLayout) -> Iterator[tuple[Tensor, i
     parts = torch.split(x_NCHK, [count * length for count, length in layout.groups])
     for part, (count, length) in zip(parts, layout.groups, strict=True):
         yield part.view(count, length, *part.shape[1:]).permute(2, 0, 3, 1, 4), length
+
+
+# The layer.
 
 
 class Attention(nn.Module):

@@ -1,16 +1,17 @@
 """Where each sequence is in the flat batch, and which tokens attend to which.
 
-Where each sequence is in the flat batch, computed once per batch and shared by all layers.
+    >>> GroupedLayout.of(torch.tensor([3, 1, 3])).groups
+    ((1, 1), (2, 3))
+    >>> AttentionMask(window=1, causal=True).seen(3, torch.device("cpu")).int().tolist()
+    [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+
+**Layouts** are computed once per batch and shared by all layers:
 
     FlatLayout       tokens in their order, with the offsets of the sequences: for variable-length kernels on CUDA
     GroupedLayout    tokens sorted by the length of their sequence, so that sequences of one length form a [B, L] block
                      without padding or a copy: for every other device
 
-The sorting is undone after the last layer, so nothing outside `nn/` sees it. Which tokens attend to each other is the
-attention mask's (`layout.py`).
-
-    >>> GroupedLayout.of(torch.tensor([3, 1, 3])).groups
-    ((1, 1), (2, 3))
+The sorting is undone after the last layer, so nothing outside `nn/` sees it.
 
 `Padding` joins sequences of different lengths into one block for attention with a bias. The variable-length kernels of
 CUDA have no bias, and a block for each length is a kernel launch for each length. So on CUDA sequences of similar
@@ -18,24 +19,17 @@ length share a block, padded to the longest, and the padding is masked. Only att
 the flat batch.
 
     >>> padding = Padding.of(np.array([1, 3]), torch.device("cpu"))
-    >>> padding.block(torch.tensor([7, 8, 9, 10]))[padding.real].tolist()
-    [7, 8, 9, 10]
     >>> padding.flat(padding.block(torch.tensor([7, 8, 9, 10]))).tolist()
     [7, 8, 9, 10]
 
-n tokens of B sequences, the longest of L.
-
-Attention masks: which tokens attend to which, and biases on the scores. Where tokens are is `layout.py`.
+**Masks**, and biases on the scores, may differ between layers; layers with equal settings share one:
 
     AttentionMask()                        every token attends to all tokens of its sequence (BERT)
     AttentionMask(window=64)               token i attends to j if |i − j| ≤ 64 (Beltagy et al. 2020, *Longformer*)
     AttentionMask(causal=True)             token i attends to j if j ≤ i (a left-to-right model)
-    AttentionMask(bias=table)              a number is added to each score (`relative_bias.py`)
+    AttentionMask(bias=table)              a number is added to each score (`RelativeBias`)
 
-It may differ between layers; layers with equal settings share one. N tokens, H heads, L tokens of a sequence.
-
-    >>> AttentionMask(window=1, causal=True).seen(3, torch.device("cpu")).int().tolist()
-    [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+N tokens of B sequences, the longest of L; H heads.
 """
 
 from __future__ import annotations
@@ -163,6 +157,9 @@ def to_block(x: Tensor, count: int, length: int, padding: Padding | None) -> Ten
 def to_rows(x: Tensor, padding: Padding | None) -> Tensor:
     """The inverse."""
     return x.flatten(0, 1) if padding is None else padding.flat(x)
+
+
+# Masks.
 
 
 @dataclass(frozen=True, eq=False)

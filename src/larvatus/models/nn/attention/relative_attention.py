@@ -1,32 +1,27 @@
-"""Attention by distance and segment, in one stream or two (XLNet).
+"""Attention that depends on the distance of two tokens and on whether they share a segment, in one stream or two.
 
-Where the tokens of a batch are for attention in two streams, computed once per batch and shared by all layers.
+    score_ij = ((q_i + u) · k_j  +  (q_i + v) · r_{i−j}  +  (q_i + w) · s_{[seg_i ≠ seg_j]}) / √K      r_d = W_r sin(d)
 
-As in `GroupedLayout` (`layout.py`), equal sequences form a block without padding, but here three numbers must be equal:
-tokens, states that are remembered from before (Transformer-XL), and queried positions of the second stream. A batch
-without the last two is grouped as `GroupedLayout` does it. On CUDA, sequences with similar numbers of tokens and
+(Transformer-XL, Dai et al. 2019, §3.3; XLNet, Yang et al. 2019, §2.4 and 2.5.) u, v, w are learned, as are the two
+vectors s of a head. Keys come from the tokens of a sequence and from the states that are remembered from before it.
+Queries come from all tokens (the content stream), or from some positions only (the query stream, whose vectors do not
+know the token there). The order in which tokens are predicted decides the mask:
+
+    content   i sees j where order_j ≤ order_i          query   i sees j where order_j < order_i
+
+Without an order, everything is seen. Remembered states are always seen, in segment 0.
+
+`StreamLayout` is computed once per batch and shared by all layers. As in `GroupedLayout` (`layout.py`), equal sequences
+form a block without padding, but here three numbers must be equal: tokens, remembered states, and queried positions. A
+batch without the last two is grouped as `GroupedLayout` does it. On CUDA, sequences with similar numbers of tokens and
 positions share a padded block.
 
     >>> streams = StreamLayout.of(torch.tensor([3, 2, 3]), places=torch.tensor([1, 2, 6]))  # 2 of the 1st, 1 of the 3rd
     >>> [(group.count, group.length, group.query_length) for group in streams.groups]
     [(1, 2, 0), (1, 3, 1), (1, 3, 2)]
 
-N tokens, M queried positions, B sequences.
-
-Attention that depends on the distance of two tokens and on whether they share a segment, not on absolute positions
-(Transformer-XL, Dai et al. 2019, §3.3; XLNet, Yang et al. 2019, §2.4 and 2.5).
-
-    score_ij = ((q_i + u) · k_j  +  (q_i + v) · r_{i−j}  +  (q_i + w) · s_{[seg_i ≠ seg_j]}) / √K      r_d = W_r sin(d)
-
-u, v, w are learned, as are the two vectors s of a head. Keys come from the tokens of a sequence and from the states
-that are remembered from before it. Queries come from all tokens (the content stream), or from some positions only (the
-query stream, whose vectors do not know the token there). The order in which tokens are predicted decides the mask:
-
-    content   i sees j where order_j ≤ order_i          query   i sees j where order_j < order_i
-
-Without an order, everything is seen. Remembered states are always seen, in segment 0. N tokens, M queried positions, T
-remembered states, E distances, H heads, K size of a head, D = H·K hidden size; in a group B sequences of L tokens, Q
-queries each and S = T + L keys.
+N tokens, M queried positions, T remembered states, E distances, H heads, K size of a head, D = H·K hidden size; in a
+group B sequences of L tokens, Q queries each and S = T + L keys.
 """
 
 from __future__ import annotations
@@ -170,6 +165,9 @@ def _groups(
         )
         for start, end in zip(starts, [*starts[1:], len(kinds_B3)], strict=True)
     )
+
+
+# Attention.
 
 
 @dataclass(frozen=True, eq=False)
