@@ -12,7 +12,7 @@ from larvatus.evaluation.probing.amnesic import Eraser
 from larvatus.evaluation.probing.examples import ProbeData
 from larvatus.evaluation.probing.features import Scaler
 from larvatus.evaluation.probing.run import (
-    ProbeSettings,
+    ProbingSettings,
     _Fit,
     baseline_answers,
     code_lengths,
@@ -70,7 +70,7 @@ def made():
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
 def test_selectivity_shows_which_layer_knows_labels_and_which_word_types(made, kind):
     data, vectors = made
-    measured = measure(vectors, data, ProbeSettings(probe=kind, description_length=False), control=True)
+    measured = measure(vectors, data, ProbingSettings(probe=kind, description_length=False), control=True)
     right, control = measured.right[kind].mean(1), measured.control[kind].mean(1)
     chance = (np.bincount(data.control_labels(0)) / len(data.labels)).max()
     assert right[1] > 0.95
@@ -83,10 +83,10 @@ def test_selectivity_shows_which_layer_knows_labels_and_which_word_types(made, k
 
 def test_a_layer_does_not_depend_on_the_others_and_seeds_are_exact(made):
     data, vectors = made
-    linear = ProbeSettings(probe="linear")
+    linear = ProbingSettings(probe="linear")
     alone, together = measure(vectors[1:2], data, linear), measure(vectors, data, linear)
     np.testing.assert_allclose(together.bits["linear"][1], alone.bits["linear"][0], rtol=1e-4, atol=1e-5)
-    mlp = ProbeSettings(probe="mlp", description_length=False)
+    mlp = ProbingSettings(probe="mlp", description_length=False)
     first, second = measure(vectors[:2], data, mlp), measure(vectors[:2], data, mlp)
     assert np.array_equal(first.right["mlp"], second.right["mlp"])
     assert (measure(vectors[1:2], data, mlp).right["mlp"][0] == first.right["mlp"][1]).mean() > 0.99
@@ -137,7 +137,7 @@ def test_the_online_code_equals_a_naive_loop(made):
     x = torch.from_numpy(vectors)
     x = Scaler.of(x[:, train])(x)
     y = torch.from_numpy(data.labels)
-    bits = code_lengths(_Fit("linear", x, data, ProbeSettings()), y)
+    bits = code_lengths(_Fit("linear", x, data, ProbingSettings()), y)
     texts = np.unique(data.owners[train])
     parts = [texts[part].tolist() for part in online_parts(np.full(len(texts), WORDS), 0)]
     assert sorted(text for part in parts for text in part) == texts.tolist()
@@ -164,7 +164,7 @@ def test_cumulative_mixes_find_the_layer_that_knows():
     vectors[2, :, :CLASSES] += 4 * np.eye(CLASSES)[labels]
     data = made_data(labels, types)
     measured = measure(
-        vectors.astype(np.float32), data, ProbeSettings(probe="linear", description_length=False), mixes=True
+        vectors.astype(np.float32), data, ProbingSettings(probe="linear", description_length=False), mixes=True
     )
     assert measured.mixing.argmax() == 2
     assert measured.mixing.sum() == pytest.approx(1)

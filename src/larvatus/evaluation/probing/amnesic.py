@@ -34,7 +34,7 @@ from larvatus.data.text.windows import windows
 from larvatus.evaluation.probing.examples import TEST, TRAIN, ProbeData
 from larvatus.evaluation.probing.features import Scaler
 from larvatus.evaluation.probing.results import UNIT, interval_dict, percent
-from larvatus.evaluation.probing.run import ProbeSettings, Progress, by_text, mean_interval
+from larvatus.evaluation.probing.run import ProbingSettings, Progress, by_text, mean_interval
 from larvatus.evaluation.probing.training import fit_linear, log_probabilities
 from larvatus.inference.model import Model
 from larvatus.metrics.figures import Figure
@@ -148,7 +148,7 @@ class AmnesicReport(Tabular):
 
 
 def amnesic(
-    model: Model, data: ProbeData, settings: ProbeSettings = ProbeSettings(), progress: Progress = lambda done: None
+    model: Model, data: ProbeData, settings: ProbingSettings = ProbingSettings(), progress: Progress = lambda done: None
 ) -> AmnesicReport:
     """Erase the labels of words or spans from the last layer at masked tokens."""
     predictor = require_predictor(

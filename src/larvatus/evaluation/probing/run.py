@@ -1,6 +1,6 @@
 """Probing runs: frozen vectors of all layers, probes next to their controls, and the same on random weights.
 
-    report = probe_layers(model, read_probe_data("tag", "dev.conllu"), ProbeSettings())
+    report = probe_layers(model, read_probe_data("tag", "dev.conllu"), ProbingSettings())
 
 *Selectivity* is accuracy less that on the control task (Hewitt & Liang 2019). The *description length* of the training
 labels is that of the online code (Voita & Titov 2020, *Information-theoretic probing with minimum description length*):
@@ -62,7 +62,7 @@ Progress = Callable[[int], None]
 Reader = Callable[[Encoder], UnitVectors]
 
 
-class ProbeSettings(SeededSettings):
+class ProbingSettings(SeededSettings):
     """What is probed, and by which probes."""
 
     task: ProbeTask | None = None
@@ -107,7 +107,7 @@ class ProbeOutputs:
 
 
 def probe_layers(
-    model: Model, data: ProbeData, settings: ProbeSettings = ProbeSettings(), progress: Progress = lambda done: None
+    model: Model, data: ProbeData, settings: ProbingSettings = ProbingSettings(), progress: Progress = lambda done: None
 ) -> ProbeReport:
     """Probe all layers; `progress` is called with the number of texts that were read."""
     layers = check_layers(model.encoder, settings.layers)
@@ -125,7 +125,7 @@ def _all_notes(data: ProbeData, vectors: UnitVectors) -> tuple[str, ...]:
     return (*data.notes, long) if vectors.long else data.notes
 
 
-def _probe_labels(model: Model, data: ProbeData, settings: ProbeSettings, read: Reader) -> ProbeReport:
+def _probe_labels(model: Model, data: ProbeData, settings: ProbingSettings, read: Reader) -> ProbeReport:
     vectors = read(model.encoder)
     data = data.without(vectors.missing)
     train, validation, test = (data.of(part) for part in (TRAIN, VALIDATION, TEST))
@@ -164,7 +164,7 @@ def _probe_labels(model: Model, data: ProbeData, settings: ProbeSettings, read: 
 
 
 def measure(
-    vectors: Floats, data: ProbeData, settings: ProbeSettings, *, control: bool = False, mixes: bool = False
+    vectors: Floats, data: ProbeData, settings: ProbingSettings, *, control: bool = False, mixes: bool = False
 ) -> ProbeOutputs:
     """Train probes on the vectors [L, U, D] of one encoder, some layers at a time."""
     train, test = data.of(TRAIN), data.of(TEST)
@@ -200,7 +200,7 @@ class _Fit:
     kind: ProbeKind
     x: Tensor
     data: ProbeData
-    settings: ProbeSettings
+    settings: ProbingSettings
 
     def log_probabilities(self, y_N: Tensor, train: Ints, chosen: Ints) -> Tensor:
         """log p [G, chosen, C] of a probe that is trained on some examples."""
@@ -233,7 +233,7 @@ def code_lengths(fit: _Fit, y_N: Tensor) -> Doubles:
     return bits
 
 
-def _mixes(vectors: Floats, data: ProbeData, scaler: Scaler, settings: ProbeSettings) -> tuple[Doubles, Doubles]:
+def _mixes(vectors: Floats, data: ProbeData, scaler: Scaler, settings: ProbingSettings) -> tuple[Doubles, Doubles]:
     """[L, test] whether mixes of the first layers are right, and the weights [L] of the mix of all."""
 
     def scaled(chosen: Ints) -> Tensor:
@@ -279,7 +279,7 @@ def _metrics(
     measured: ProbeOutputs,
     random: ProbeOutputs | None,
     data: ProbeData,
-    settings: ProbeSettings,
+    settings: ProbingSettings,
     kind: ProbeKind,
     at: int,
 ) -> Mapping[str, Interval]:
@@ -316,20 +316,20 @@ def _ratio(sums: Doubles) -> Doubles:
     return divide(sums[..., 0], sums[..., 1])
 
 
-def _bootstrap(rows: Doubles, score: Score, settings: ProbeSettings) -> Interval:
+def _bootstrap(rows: Doubles, score: Score, settings: ProbingSettings) -> Interval:
     return bootstrap(rows, score, samples=settings.samples, seed=settings.seed)
 
 
-def mean_interval(sums: Doubles, settings: ProbeSettings) -> Interval:
+def mean_interval(sums: Doubles, settings: ProbingSettings) -> Interval:
     """Mean over examples with its interval over texts, from sums and counts of texts."""
     return _bootstrap(sums, _ratio, settings)
 
 
-def _share(values: Doubles, owners: Ints, settings: ProbeSettings) -> Interval:
+def _share(values: Doubles, owners: Ints, settings: ProbingSettings) -> Interval:
     return mean_interval(by_text(values[None], owners), settings)
 
 
-def _probe_trees(model: Model, data: ProbeData, settings: ProbeSettings, read: Reader) -> ProbeReport:
+def _probe_trees(model: Model, data: ProbeData, settings: ProbingSettings, read: Reader) -> ProbeReport:
     vectors = read(model.encoder)
     trees = Trees.of(data, vectors.missing)
     scores = probe_trees(vectors.array, trees, seed=settings.seed)
@@ -360,7 +360,7 @@ def _probe_trees(model: Model, data: ProbeData, settings: ProbeSettings, read: R
 
 
 def _tree_metrics(
-    scores: TreeScores, control: TreeScores, random: TreeScores | None, at: int, settings: ProbeSettings
+    scores: TreeScores, control: TreeScores, random: TreeScores | None, at: int, settings: ProbingSettings
 ) -> Mapping[str, Interval]:
     both = np.concatenate([scores.uuas[at], control.uuas[at]], 1)
 

@@ -29,7 +29,7 @@ class ColumnKeywords(TypedDict, total=False):
     word: str | None
 
 
-class ProbeKeywords(TypedDict, total=False):
+class ProbingKeywords(TypedDict, total=False):
     seed: int
     task: Literal["tag", "spans", "relations", "arcs", "roles", "coref", "structure"] | None
     layers: Sequence[int]
@@ -102,7 +102,7 @@ class BudgetKeywords(TypedDict, total=False):
     tokens: int | None
 
 
-class AmnesicProbeKeywords(ProbeKeywords, WordFilesKeywords, total=False):
+class AmnesicProbeKeywords(ProbingKeywords, WordFilesKeywords, total=False):
     pass
 
 
@@ -332,7 +332,7 @@ class PretrainKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=Fals
     parallel: Literal["auto", "replicate", "shard"]
 
 
-class ProbeKeywords(ProbeKeywords, WordFilesKeywords, total=False):
+class ProbeKeywords(ProbingKeywords, WordFilesKeywords, total=False):
     pass
 
 

@@ -16,7 +16,7 @@ from larvatus.data.labelled.in_memory import Examples
 from larvatus.evaluation.probing.amnesic import AmnesicReport, amnesic
 from larvatus.evaluation.probing.examples import ProbeData, read_probe_data
 from larvatus.evaluation.probing.results import ProbeReport
-from larvatus.evaluation.probing.run import ProbeSettings, probe_layers
+from larvatus.evaluation.probing.run import ProbingSettings, probe_layers
 from larvatus.inference.model import Model
 from larvatus.interfaces.settings import loaded_model, read_settings
 
@@ -50,7 +50,7 @@ def probe(
         >>> [row.layer for row in report.layers], 0 <= report.best().score.value <= 1
         ([0, 1, 2], True)
     """
-    chosen, columns = read_settings(settings, ProbeSettings, WordFiles, function="probe")
+    chosen, columns = read_settings(settings, ProbingSettings, WordFiles, function="probe")
     return probe_layers(loaded_model(model), read_for_probe(data, test, chosen, columns), chosen, progress)
 
 
@@ -78,11 +78,11 @@ def amnesic_probe(
         >>> sorted(amnesic_probe(model, "train.conll", samples=20).probe)
         ['erased', 'majority', 'random', 'whole']
     """
-    chosen, columns = read_settings(settings, ProbeSettings, WordFiles, function="amnesic_probe")
+    chosen, columns = read_settings(settings, ProbingSettings, WordFiles, function="amnesic_probe")
     return amnesic(loaded_model(model), read_for_probe(data, test, chosen, columns), chosen, progress)
 
 
-def read_for_probe(data: Examples, test: Examples | None, chosen: ProbeSettings, columns: WordFiles) -> ProbeData:
+def read_for_probe(data: Examples, test: Examples | None, chosen: ProbingSettings, columns: WordFiles) -> ProbeData:
     """Labelled examples of a probe from structs."""
     limit, labels, seed = chosen.limit, chosen.labels, chosen.seed
     return read_probe_data(chosen.task, data, test=test, columns=columns, limit=limit, most_labels=labels, seed=seed)

@@ -19,7 +19,7 @@ from larvatus.core.outputs import check_outputs, write_output
 from larvatus.data.labelled.file_options import WordFiles
 from larvatus.evaluation.probing.amnesic import AmnesicReport, amnesic
 from larvatus.evaluation.probing.results import ProbeReport
-from larvatus.evaluation.probing.run import ProbeSettings, probe_layers
+from larvatus.evaluation.probing.run import ProbingSettings, probe_layers
 from larvatus.inference.model import load
 from larvatus.inference.web_page import PAGE_END, asset, page_start
 from larvatus.interfaces.api.probing import read_for_probe
@@ -35,7 +35,7 @@ PAGES = (".html", ".htm")
 def probe(
     data: Annotated[list[str], typer.Argument(help="Labelled files: CoNLL, CoNLL-U, JSONL, brat.")],
     model: ModelName,
-    chosen: Annotated[ProbeSettings, Panel()],
+    chosen: Annotated[ProbingSettings, Panel()],
     columns: Annotated[WordFiles, Panel(EXAMPLES)],
     test: Annotated[list[str] | None, typer.Option(help="Test file; default: a fifth of the data. Repeatable.")] = None,
     erase: Annotated[
