@@ -3,8 +3,8 @@
     SensesPart(name="senses", title="Word senses", …).measure(work)
     SimilarityPart(name="wic", title="WiC", judgements="senses/wic.jsonl").measure(work)
 
-Subwords are pooled by their mean. The last layer is used unless another is requested; no layer is selected by its
-score. The JSON has the scores of every layer for SCWS, WiC and isotropy.
+Subwords are pooled by their mean. Unless layers are requested, those of `word_layers.py` are read; none is
+selected by its score. The JSON has the scores of every layer for SCWS, WiC and isotropy.
 """
 
 from __future__ import annotations
