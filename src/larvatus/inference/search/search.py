@@ -40,7 +40,7 @@ from larvatus.inference.search.concordance import (
 )
 from larvatus.inference.search.index import NAME, InstanceIndex
 from larvatus.inference.vectors.layers import Layers, Pool, layers_name
-from larvatus.inference.vectors.parts import schema as rows_of
+from larvatus.inference.vectors.parts import schema as row_schema
 from larvatus.inference.vectors.passages import PassageOptions, passages
 from larvatus.inference.vectors.pooling import EmbedOptions, word_layers
 from larvatus.inference.vectors.similarity import WordInstance, instance_vectors
@@ -93,7 +93,7 @@ class VectorFile:
         except (ValueError, RecursionError) as fault:
             raise ArtefactError(f"{path} does not describe its vectors ({fault}); {AGAIN}") from fault
         for number in ("float32", "float16"):
-            wanted = rows_of(schema.field("vector").type.list_size, number) if _is_list(schema) else None
+            wanted = row_schema(schema.field("vector").type.list_size, number) if _is_list(schema) else None
             if wanted is not None and wanted.equals(schema):
                 break
         else:
