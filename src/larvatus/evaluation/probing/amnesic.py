@@ -39,6 +39,7 @@ from larvatus.evaluation.probing.training import fit_linear, log_probabilities
 from larvatus.inference.model import Model
 from larvatus.metrics.figures import Figure
 from larvatus.metrics.intervals import Interval
+from larvatus.models.bundle.model_names import display_name
 from larvatus.models.masked_prediction import MaskedPredictor, require_predictor
 from larvatus.models.nn.device import forward_budget, on_device
 from larvatus.models.objectives import MaskedLM
@@ -184,7 +185,7 @@ def amnesic(
         return {name: mean_interval(by_text(each[None], owners), settings) for name, each in values.items()}
 
     return AmnesicReport(
-        model=model.bundle.path.name,
+        model=display_name(model.bundle.path),
         data=data.source,
         task=data.task,
         rank=eraser.basis_DK.shape[1],

@@ -54,6 +54,7 @@ from larvatus.evaluation.probing.training import (
 from larvatus.inference.model import Model
 from larvatus.metrics.classification import divide
 from larvatus.metrics.intervals import Interval, Score, bootstrap
+from larvatus.models.bundle.model_names import display_name
 from larvatus.models.nn.encoder import Encoder
 
 AT_ONCE = 512 * 2**20
@@ -76,7 +77,7 @@ class ProbingSettings(SeededSettings):
     limit: Count = 2_000
     """Most texts of a file, sampled at random."""
     labels: Annotated[int, whole(2, 1_000)] = 100
-    """Most labels; examples of rarer ones are left out."""
+    """Most labels; examples of rarer ones are skipped."""
     description_length: bool = True
     """Measure description length by the online code, which takes twice the time."""
     random_weights: bool = True
@@ -149,7 +150,7 @@ def _probe_labels(model: Model, data: ProbeData, settings: ProbingSettings, read
         centre = float(measured.mixing @ np.arange(depth + 1))
     answers = baseline_answers(data)
     return ProbeReport(
-        model=model.bundle.path.name,
+        model=display_name(model.bundle.path),
         data=data.source,
         task=data.task,
         metric="accuracy",
@@ -345,7 +346,7 @@ def _probe_trees(model: Model, data: ProbeData, settings: ProbingSettings, read:
     ]
     parts = {"training sentences": TRAIN, "test sentences": TEST}
     return ProbeReport(
-        model=model.bundle.path.name,
+        model=display_name(model.bundle.path),
         data=data.source,
         task=data.task,
         metric="uuas",

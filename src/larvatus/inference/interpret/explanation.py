@@ -109,7 +109,10 @@ class Explanation(Tabular):
         for method in self.methods:
             drawn.append(element("p", {"class": "lv-note"}, method))
             drawn += (self._marked(part, method) for part in range(len(self.texts)))
-        drawn += (element("p", {"class": "lv-note"}, note) for note in self.notes)
+        colours = "Blue words raise the score, red ones lower it; the largest of a method is darkest."
+        if ROLLOUT in self.methods:
+            colours += " Attention rollout has no sign."
+        drawn += (element("p", {"class": "lv-note"}, note) for note in (colours, *self.notes))
         rows = ([word.text, *(f"{word.scores[name]:.4f}" for name in self.methods)] for word in self.words)
         return element("div", {"class": "lv"}, *drawn, folded_table("scores of words", ("word", *self.methods), rows))
 

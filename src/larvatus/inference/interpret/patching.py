@@ -107,7 +107,7 @@ class PatchMap(Tabular):
         parts: list[Element] = []
         for site in self.effects:
             columns, rows = self._grid(site)
-            heads = element("h3", {}, site)
+            heads = element("h3", {}, columns[0])
             parts += [heads, scroll_box(f"{site}: effects by word and layer", _heat_map(columns[1:], rows))]
             parts.append(folded_table("Numbers", columns, rows))
         note = "Effect of a patch: 0 (white) changes nothing, 1 (blue) gives the second sentence; below 0 is red."

@@ -228,21 +228,10 @@ COMMANDS = {
         _INTERPRET,
         'Show what attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
     ),
-    "patch": CommandEntry(
-        "causes:patch",
-        _INTERPRET,
-        "Map which states make a model answer otherwise in another sentence (activation patching).",
-    ),
-    "knockout": CommandEntry(
-        "causes:knock_out",
-        _INTERPRET,
-        "Switch off heads or neurons, one by one and in greedy sets, and measure pairs, masked tokens or a task.",
-    ),
-    "features": CommandEntry("causes:app", _INTERPRET, "Find sparse features of a layer's states, and show them."),
     "lens": CommandEntry(
         "lens:app",
         _INTERPRET,
-        "Show what each layer would fill into a blank (logit lens, tuned lens), and train a tuned lens.",
+        "Show what each layer would fill into a blank (logit lens, tuned lens). With TEXTS, the command is `show`.",
     ),
     "explain": CommandEntry(
         "explain:explain",
@@ -254,6 +243,17 @@ COMMANDS = {
         _INTERPRET,
         "Probe what each layer knows: linear and MLP probes, control tasks, description length, random weights.",
     ),
+    "patch": CommandEntry(
+        "causes:patch",
+        _INTERPRET,
+        "Show which states make a model answer as it does in another sentence (activation patching).",
+    ),
+    "knockout": CommandEntry(
+        "causes:knock_out",
+        _INTERPRET,
+        "Switch off heads or neurons, singly and in greedy sets, and measure minimal pairs, masked tokens or a task.",
+    ),
+    "features": CommandEntry("causes:app", _INTERPRET, "Find sparse features of a layer's states, and show them."),
     "audit": CommandEntry("audit:app", _AUDIT, "Audit a model for bias, leaks of its training text, and toxicity."),
     "studio": CommandEntry(
         "serve:app",

@@ -26,7 +26,6 @@ from rich.markup import escape
 
 from larvatus.core.errors import printable
 from larvatus.core.tables import ReportPart, Table
-from larvatus.training.engine.reporter import rich_table
 
 if TYPE_CHECKING:
     from larvatus.data.text.documents import Skipped
@@ -54,6 +53,8 @@ def show_part(out: Console, part: ReportPart) -> None:
         return
     if part.blank_before:
         out.print()
+    from larvatus.training.engine.reporter import rich_table  # --help imports nothing large
+
     out.print(rich_table(part, wrap=True))
 
 

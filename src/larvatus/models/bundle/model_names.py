@@ -43,6 +43,11 @@ def packaged_model() -> Path | None:
     return None
 
 
+def display_name(directory: Path) -> str:
+    """Name of a model directory in titles: `english` of the packaged one."""
+    return NAME if directory == packaged_model() else directory.name
+
+
 def model_path(name: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """The directory of the packaged model if `name` is its name, else `name` itself.
 

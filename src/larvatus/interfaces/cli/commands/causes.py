@@ -56,7 +56,7 @@ def patch(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Map which states make a model answer otherwise in another sentence (activation patching)."""
+    """Show which states make a model answer as it does in another sentence (activation patching)."""
     check_outputs(html, overwrite=overwrite, inputs=[model])
     pair = [answer.strip() for answer in answers.split(",")]
     with ProgressReporter("layers", start="patching") as bar:
@@ -95,7 +95,7 @@ def knock_out(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Switch off heads or neurons, one by one and in greedy sets, and measure pairs, masked tokens or a task."""
+    """Switch off heads or neurons, singly and in greedy sets, and measure minimal pairs, masked tokens or a task."""
     given = KnockoutSources(sources.pairs or None, sources.corpus or None, list(sources.data) or None)
     skipped = Skipped()
     with ProgressReporter("knockouts", start="measuring") as bar:

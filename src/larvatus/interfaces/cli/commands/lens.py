@@ -50,7 +50,7 @@ class _Group(DefaultGroup):
 app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
-    help="Show what each layer would fill into a blank (logit lens, tuned lens), and train a tuned lens.",
+    help="Show what each layer would fill into a blank (logit lens, tuned lens). With TEXTS, the command is `show`.",
 )
 
 
