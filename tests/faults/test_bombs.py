@@ -146,7 +146,7 @@ def test_75_a_bomb_is_refused_by_name(name: str, tiny_tokenizer: Tokenizer, tmp_
 ENCODES = """
 import json, resource, sys
 from larvatus.inference.maps import instances
-from larvatus.inference.senses import semcor
+from larvatus.inference.senses import tagged as semcor
 from larvatus.core.errors import ArtefactError
 from larvatus.evaluation.compare import word_similarity
 from larvatus.data.labelled import conllu

@@ -52,7 +52,9 @@ KNOWN_FLAGS = {
         "--save-every --seed --sentences --set --size --split --steps --tensorboard --text --text-field --valid "
         "--workers"
     ),
-    "larvatus studio": (
+    "larvatus studio": "",
+    "larvatus studio export": "--json --limit --model --overwrite --runtime",
+    "larvatus studio open": (
         "--device --host --host-allowed --index --no-browser --port --quantise --runs --runtime --senses --wordnet"
     ),
     "larvatus serve": (
@@ -154,6 +156,11 @@ KNOWN_FLAGS = {
         "--masks --max-tokens --model --on-bad --out --overwrite --pairs --prompts --quantise --quiet --runtime "
         "--samples --seed --sentences --split --text --text-field --top --words"
     ),
+    "larvatus probe": (
+        "--amnesic --description-length --device --encoding --hidden --json --labels --layers --limit --memory --model "
+        "--no-description-length --no-random-weights --out --overwrite --probe --quiet --random-weights --samples "
+        "--seed --tag --task --test --word"
+    ),
     "larvatus explain": (
         "--at --baseline --data --device --json --limit --method --model --out --overwrite --pair --pair-column "
         "--quiet --seed --steps --target --task --text --tolerance"
@@ -195,6 +202,7 @@ KNOWN_FLAGS = {
         "--split --text --text-field"
     ),
     "larvatus similar": "",
+    "larvatus similar layers": "--json --model",
     "larvatus similar words": (
         "--any-word --device --encoding --in --json --language --layers --model --on-bad --out --overwrite --pool "
         "--quiet --sentences --span --split --standardise --text --text-field --top --word"

@@ -42,6 +42,12 @@ OUTPUTS = {
     **dict.fromkeys((f"finetune {task}" for task in TASKS), "out"),
     "predict": "out",
     "prompt": "out",
+    "probe": "out",
+    "explain": "out",
+    "lens show": "out",
+    "lens train": "out",
+    "similar layers": "",  # saves in the model's directory
+    "studio export": "out",
     "tokenizer train": "out",
     "corpus build": "out",
     "corpus check": "out",
@@ -87,9 +93,10 @@ PRINTING = [
         "attention",
         "knockout",
         "features",
+        "lens",
         "senses",
     ),
-    *("senses evaluate", "senses show", "data", "data check", "finetune", "audit", "serve", "studio"),
+    *("senses evaluate", "senses show", "data", "data check", "finetune", "audit", "serve", "studio", "studio open"),
 ]
 
 

@@ -83,7 +83,7 @@ def test_no_public_function_takes_untyped_keywords():
 def test_no_public_method_of_a_model_takes_untyped_keywords():
     loose = [
         f"{kind.name}.{node.name}"
-        for name in ("encoder.py", "interpreting.py", "model.py")
+        for name in ("encoder.py", "interpretable.py", "model.py")
         for kind in ast.parse((SOURCE / "inference" / "model" / name).read_text(encoding="utf-8")).body
         if isinstance(kind, ast.ClassDef)
         for node in kind.body

@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.inference.model import Model
-from larvatus.interfaces.serve.listening import draining_server, listening_socket
+from larvatus.interfaces.serve.listening import listening_socket
 from larvatus.interfaces.serve.operations import OPERATIONS
 from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.interfaces.serve.uvicorn_server import draining_server
 from larvatus.interfaces.studio.app import build_studio
 from larvatus.interfaces.studio.http import TOKEN
 from larvatus.interfaces.studio.settings import Folders

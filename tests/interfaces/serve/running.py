@@ -20,9 +20,10 @@ from typing import Any, Self
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.batcher import Batcher
-from larvatus.interfaces.serve.listening import DrainingServer, draining_server, listening_socket
+from larvatus.interfaces.serve.listening import listening_socket
 from larvatus.interfaces.serve.middleware.stack import MiddlewareState
 from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.interfaces.serve.uvicorn_server import DrainingServer, draining_server
 from tests.patience import WATCHDOG_S
 
 

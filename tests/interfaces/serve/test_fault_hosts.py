@@ -16,9 +16,10 @@ from starlette.applications import Starlette
 import larvatus as lv
 from larvatus.core.errors import UsageError
 from larvatus.interfaces.serve import listening
-from larvatus.interfaces.serve.listening import listening_socket, run_until_stopped
+from larvatus.interfaces.serve.listening import listening_socket
 from larvatus.interfaces.serve.middleware.stack import Drain
 from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.interfaces.serve.uvicorn_server import run_until_stopped
 from larvatus.interfaces.studio.settings import StudioSettings
 from tests.interfaces.serve.running import Running, reply_of
 from tests.interfaces.serve.test_fault_server import KEYS, Started

@@ -54,7 +54,7 @@ def serve_models(
         named = models or tuple(models_of(chosen.index)) or (None,)
         loaded = [each if isinstance(each, Model) else load(each, device=device) for each in named]
         from larvatus.interfaces.serve.app import build_app  # made of an extra
-        from larvatus.interfaces.serve.listening import draining_server
+        from larvatus.interfaces.serve.uvicorn_server import draining_server
 
         app = build_app(loaded, chosen)
         server = draining_server(app, drain=app.state.middleware.drain, drain_seconds=chosen.timeout)

@@ -17,7 +17,7 @@ import typer
 
 from larvatus.core.drawing import as_html, legible
 from larvatus.core.outputs import check_outputs
-from larvatus.core.ranges import Count
+from larvatus.core.ranges import Count, whole
 from larvatus.core.settings import Flag, Settings
 from larvatus.data.text.readers import Skipped
 from larvatus.evaluation.features.autoencoder import FeatureSettings
@@ -25,7 +25,7 @@ from larvatus.evaluation.features.results import NAMES, Sort, SparseFeatures, fe
 from larvatus.inference.interpret.knockout import KnockoutOptions
 from larvatus.inference.model import load
 from larvatus.interfaces.api.causes import KnockoutSources, OutcomeSettings, run_feature_training, run_knockout
-from larvatus.interfaces.cli.from_struct import Panel, from_structs
+from larvatus.interfaces.cli.from_struct import Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import READING, Device, Json, ModelName, Overwrite, Reading
 from larvatus.interfaces.cli.output import (
     ProgressReporter,
@@ -112,7 +112,7 @@ def knock_out(
 def train(
     model: ModelName,
     corpus: Annotated[list[str], typer.Option("--corpus", help="Text: a file, directory or glob; repeatable.")],
-    layer: Annotated[int, typer.Option(help="Layer whose states are explained; 0: the embeddings.")],
+    layer: Annotated[int, ranged(whole(0, 10_000), help="Layer whose states are explained; 0: the embeddings.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="New directory for the features.")],
     chosen: Annotated[FeatureSettings, Panel()],
     reading: Reading,
