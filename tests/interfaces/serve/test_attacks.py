@@ -15,7 +15,7 @@ from tests.interfaces.serve.models import save_models
 def test_a_sample_of_hostile_requests(
     tmp_path: Path, tiny_model: Any, save_tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("larvatus.interfaces.serve.listening.StrictHttpProtocol.header_seconds", 1.0)
+    monkeypatch.setattr("larvatus.interfaces.serve.uvicorn_server.StrictHttpProtocol.header_seconds", 1.0)
     folders = save_models(tmp_path / "models", tiny_model, save_tiny, "plain", "classify", "tag", "answer")
     models = [lv.load(folder, device="cpu") for folder in folders.values()]
     counts, wrong = attack_all(models, tmp_path / "runs", seed=1, count=120)

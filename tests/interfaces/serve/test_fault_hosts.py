@@ -86,7 +86,7 @@ def test_85_an_allowed_name_is_a_name(name: str) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is cut because its headers are late."""
-    monkeypatch.setattr("larvatus.interfaces.serve.listening.StrictHttpProtocol.header_seconds", 300.0)
+    monkeypatch.setattr("larvatus.interfaces.serve.uvicorn_server.StrictHttpProtocol.header_seconds", 300.0)
 
 
 @pytest.mark.usefixtures("patient")

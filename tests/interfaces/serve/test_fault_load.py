@@ -70,7 +70,7 @@ def test_52_a_slow_body_is_given_up(hasty: Running) -> None:
 
 
 def test_52_a_connection_that_says_nothing_is_closed(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("larvatus.interfaces.serve.listening.StrictHttpProtocol.header_seconds", 0.2)
+    monkeypatch.setattr("larvatus.interfaces.serve.uvicorn_server.StrictHttpProtocol.header_seconds", 0.2)
     with server.connect() as silent, server.connect() as begun:
         begun.sendall(b"POST /v1/fill HT")
         for connection in (silent, begun):

@@ -19,10 +19,11 @@ from typing import Annotated, Any
 import typer
 
 from larvatus.core.errors import UsageError, printable
+from larvatus.core.ranges import Range
 from larvatus.inference.model import Model
 from larvatus.inference.model.loading import LoadOptions
 from larvatus.interfaces.cli.command_list import DefaultGroup
-from larvatus.interfaces.cli.from_struct import Panel, from_structs
+from larvatus.interfaces.cli.from_struct import Panel, from_structs, ranged
 from larvatus.interfaces.cli.options import Json, Machine, ModelName
 from larvatus.interfaces.serve.listening import keep_little_memory, listen, listening_socket, run_app
 from larvatus.interfaces.serve.served_index import models_of
@@ -101,7 +102,7 @@ def export(
         Path | None,
         typer.Option(metavar="DIR", help="npm package onnxruntime-web; default: in node_modules here or above."),
     ] = None,
-    limit: Annotated[float, typer.Option(metavar="MB", min=1.0, help="Largest size of the folder.")] = LIMIT,
+    limit: Annotated[float, ranged(Range(1, 1e6), metavar="MB", help="Largest size of the folder.")] = LIMIT,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a page that was exported before.")] = False,
     as_json: Json = False,
 ) -> None:
