@@ -27,6 +27,7 @@ def test_a_run_grows_on_the_page_and_another_is_laid_over_it(studio: Guarded, se
     studio.until("() => document.querySelector('.js-plotly-plot').data[0].x.length === 10")
     page.get_by_role("checkbox", name="other").check()
     studio.until("() => document.querySelector('.js-plotly-plot').data.length === 2")
+    studio.until("() => decodeURIComponent(location.hash).includes('other')")  # the address follows the chart
     assert set(studio.params()["runs"].split(",")) == {"growing", "other"}
     for chart in ("Loss", "Speed", "Learning rate"):
         assert page.get_by_role("img", name=chart).is_visible()
