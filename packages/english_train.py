@@ -337,8 +337,9 @@ def train(
         rate = plan.masked[1] + (high - plan.masked[1]) * (1 - step / plan.steps)
         total, terms = losses(next(reader), rate)
         total.backward()
-        terms["sentence"] = of_texts(step)
-        (losses.weights["sentence"] * terms["sentence"]).backward()
+        if weight := losses.weights.get("sentence"):
+            terms["sentence"] = of_texts(step)
+            (weight * terms["sentence"]).backward()
         nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         optimizer.zero_grad()

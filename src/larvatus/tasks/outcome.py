@@ -44,14 +44,14 @@ class OutcomeChoice:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Outcome:
+class ExplainedOutcome:
     """A prediction of one text or pair that fits into the model's window."""
 
     texts: tuple[str, ...]
     label: str
     """What is explained: ``positive``, ``B-LOC of Sanitas``."""
     spans: tuple[WordSpan, ...]
-    """Of each word that has a token: the number of its text, and its characters."""
+    """Number of the text, and characters, of each word that has a token."""
     words: Ints
     """[T] word of each token of the sequence; `NO_WORD` for special tokens and blanks."""
     copies: Callable[[int], TrainingBatch[Ints]]
@@ -77,7 +77,7 @@ def head_score(head: Head, pick: Callable[[Tensor], Tensor]) -> Score:
 
 def head_outcome(
     bundle: Bundle, sequences: Sequences, aligned: Sequence[Alignment], *, label: str, score: Score, reads: Ints
-) -> Outcome:
+) -> ExplainedOutcome:
     """An outcome of an example that is read in one sequence."""
     template = bundle.tokenizer.template.for_texts(len(aligned))
     before = np.cumsum([0, *(len(text.word_spans) for text in aligned)])
@@ -86,7 +86,7 @@ def head_outcome(
     ]
     spans = [(part, *span) for part, text in enumerate(aligned) for span in text.word_spans.tolist()]
     words, covered = words_with_tokens(template.fill(NO_WORD, *numbered), spans)
-    return Outcome(
+    return ExplainedOutcome(
         texts=tuple(text.text for text in aligned),
         label=label,
         spans=covered,
@@ -99,7 +99,7 @@ def head_outcome(
 
 
 def words_with_tokens(words_T: Ints, spans: Sequence[WordSpan]) -> tuple[Ints, tuple[WordSpan, ...]]:
-    """Words numbered anew without those that no token belongs to.
+    """Words renumbered without those that no token belongs to.
 
     >>> words_with_tokens(np.array([-1, 2, 2, -1]), [(0, 0, 1), (0, 2, 3), (0, 4, 6)])
     (array([-1,  0,  0, -1]), ((0, 4, 6),))

@@ -35,7 +35,7 @@ from larvatus.tasks.arguments import Defaults, TaskArguments
 from larvatus.tasks.evaluation.evaluation import Evaluation, EvaluationOptions
 from larvatus.tasks.features import EncodedExamples
 from larvatus.tasks.inputs import Input, PlainTexts, PredictOptions, text_or_pair, text_or_words
-from larvatus.tasks.outcome import Outcome, OutcomeChoice
+from larvatus.tasks.outcome import ExplainedOutcome, OutcomeChoice
 from larvatus.tasks.results import Prediction
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.validation import Scores, ValidationSet
@@ -208,7 +208,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
         """The picture of a prediction from its `to_dict`, for the studio; None of tasks that it draws itself."""
         return None
 
-    def outcome(self, bundle: Bundle, example: Any, choice: OutcomeChoice) -> Outcome:
+    def outcome(self, bundle: Bundle, example: Any, choice: OutcomeChoice) -> ExplainedOutcome:
         """A prediction of an example as a number to explain (`outcome.py`); refused where no words can be credited."""
         raise UsageError(
             f"{bundle.path} {self.card.what}, which cannot be explained; explain reads classifiers, taggers, models "

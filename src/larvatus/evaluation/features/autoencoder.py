@@ -50,7 +50,7 @@ class FeatureSettings(SeededSettings):
     batch: Count = 1_024
     """States of a step."""
     learning_rate: LearningRate = 1e-3
-    """Of Adam."""
+    """Learning rate of Adam."""
     auxiliary: Weight = 1 / 32
     """Weight of the loss of dead features."""
     dead_after: Count = 50_000
@@ -84,7 +84,7 @@ class SparseAutoencoder(nn.Module):
         return (x_ND - self.centre) / self.scale
 
     def forward(self, x_ND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of normalised states: values [N, K], features [N, K], and all activations [N, F] before TopK."""
+        """Values [N, K] and features [N, K] of normalised states, and all activations [N, F] before TopK."""
         a_NF = F.linear(x_ND, self.encoder, self.bias)
         values_NK, features_NK = a_NF.topk(self.k, dim=-1)
         return values_NK.relu(), features_NK, a_NF

@@ -139,7 +139,7 @@ class SparseFeatures(Tabular):
 
     origin: FeatureOrigin
     dictionaries: Mapping[str, FeatureDictionary]
-    """Of the trained encoder, and of the one with random weights."""
+    """Dictionaries of the trained encoder and of the one with random weights."""
     features: Mapping[str, tuple[Feature, ...]]
     autoencoders: Mapping[str, SparseAutoencoder]
 

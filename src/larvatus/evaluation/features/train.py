@@ -45,7 +45,7 @@ from larvatus.models.nn.initialise import initialise
 EVERY = 10
 """One of so many passages is held out."""
 CHARACTERS = 1 << 14
-"""Of a block of passages that is embedded at once."""
+"""Size of a block of passages that is embedded at once."""
 AROUND = 60
 """Characters of a context on either side of its word."""
 

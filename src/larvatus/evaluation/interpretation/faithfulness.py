@@ -28,7 +28,7 @@ from larvatus.core.tables import Column, Table, Tabular
 from larvatus.inference.interpret.attributions import ExplainOptions, attribute, masked_scores
 from larvatus.metrics.figures import Figure
 from larvatus.metrics.intervals import Interval, bootstrap
-from larvatus.tasks.outcome import Outcome
+from larvatus.tasks.outcome import ExplainedOutcome
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 ORDERS = 10
@@ -123,7 +123,7 @@ class FaithfulnessTable(Tabular):
 
 
 def measure_faithfulness(
-    outcomes: Iterable[Outcome | None],
+    outcomes: Iterable[ExplainedOutcome | None],
     options: ExplainOptions,
     mask: int,
     *,
@@ -152,7 +152,7 @@ def measure_faithfulness(
     return _table(np.stack(rows), options, seed, skipped=skipped, incomplete=incomplete)
 
 
-def drops(outcome: Outcome, orders: Sequence[Ints], mask: int) -> Doubles:
+def drops(outcome: ExplainedOutcome, orders: Sequence[Ints], mask: int) -> Doubles:
     """[orders, 2] comprehensiveness and sufficiency of orders of words, those that matter most first."""
     words = len(outcome.spans)
     ranks_OW = np.argsort(np.stack(orders), axis=1)

@@ -35,7 +35,7 @@ from larvatus.core.settings import Flag, Settings
 from larvatus.models.nn.device import on_device
 from larvatus.models.nn.encoder import Encoder
 from larvatus.models.nn.encoder_base import AttentionEncoder
-from larvatus.tasks.outcome import Outcome
+from larvatus.tasks.outcome import ExplainedOutcome
 
 Method = Literal["integrated-gradients", "gradient-x-input", "leave-one-out", "attention-rollout"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -82,11 +82,11 @@ class Attribution:
     scores: Doubles
     """[W], in nats; of attention rollout shares of attention."""
     gap: float | None = None
-    """Of integrated gradients: sum of the scores, minus F(x) − F(x′)."""
+    """Completeness gap of integrated gradients: sum of the scores, minus F(x) − F(x′)."""
     steps: int | None = None
 
 
-def attribute(outcome: Outcome, method: Method, options: ExplainOptions, mask: int) -> Attribution:
+def attribute(outcome: ExplainedOutcome, method: Method, options: ExplainOptions, mask: int) -> Attribution:
     """Scores of the words of a text. `mask` is the id of the mask token."""
     if not isinstance(outcome.encoder, AttentionEncoder) or not hasattr(outcome.encoder, "embeddings"):
         raise UsageError(f"{type(outcome.encoder).__name__} cannot be explained; use a model such as bert")
@@ -103,7 +103,7 @@ def attribute(outcome: Outcome, method: Method, options: ExplainOptions, mask: i
     return Attribution(method, by_word(outcome, ((x_TE - base_TE) * gradient_TE).sum(-1).double().cpu().numpy()))
 
 
-def by_word(outcome: Outcome, scores_T: Doubles) -> Doubles:
+def by_word(outcome: ExplainedOutcome, scores_T: Doubles) -> Doubles:
     """[T] → [W]: sums over the tokens of each word."""
     inside = outcome.words != NO_WORD
     sums = np.bincount(outcome.words[inside], scores_T[inside], minlength=len(outcome.spans))
@@ -114,7 +114,7 @@ def by_word(outcome: Outcome, scores_T: Doubles) -> Doubles:
 
 
 @torch.inference_mode()
-def masked_scores(outcome: Outcome, masked_SW: Bools, mask: int) -> Doubles:
+def masked_scores(outcome: ExplainedOutcome, masked_SW: Bools, mask: int) -> Doubles:
     """F of versions of the text in which some words are masked: [S, W] → [S]."""
     (ids_T,) = (outcome.copies(1).tokens.ids,)
     # the last column is that of tokens of no word, which are never masked
@@ -129,7 +129,7 @@ def masked_scores(outcome: Outcome, masked_SW: Bools, mask: int) -> Doubles:
     return np.concatenate(parts)
 
 
-def _batch(outcome: Outcome, count: int) -> TrainingBatch[Tensor]:
+def _batch(outcome: ExplainedOutcome, count: int) -> TrainingBatch[Tensor]:
     return cast(TrainingBatch[Tensor], on_device(outcome.copies(count), outcome.encoder.device))
 
 
@@ -173,7 +173,7 @@ def _shallow(module: Module) -> Module:
 
 @torch.inference_mode(False)
 @torch.enable_grad()
-def _gradients(outcome: Outcome, x_STE: Tensor) -> tuple[Tensor, Doubles]:
+def _gradients(outcome: ExplainedOutcome, x_STE: Tensor) -> tuple[Tensor, Doubles]:
     """∂F/∂x [S, T, E] at the given word vectors of each version, and F [S]."""
     gradients, values = [], []
     count, tokens, _ = x_STE.shape
@@ -186,7 +186,7 @@ def _gradients(outcome: Outcome, x_STE: Tensor) -> tuple[Tensor, Doubles]:
     return torch.cat(gradients), np.concatenate(values)
 
 
-def _ends(outcome: Outcome, baseline: Baseline, mask: int) -> tuple[Tensor, Tensor]:
+def _ends(outcome: ExplainedOutcome, baseline: Baseline, mask: int) -> tuple[Tensor, Tensor]:
     """Word vectors x of the text and x′ of the baseline: [T, E] each."""
     vectors_VE = outcome.encoder.word_vectors.detach()
     x_TE = vectors_VE[_batch(outcome, 1).tokens.ids]
@@ -195,7 +195,7 @@ def _ends(outcome: Outcome, baseline: Baseline, mask: int) -> tuple[Tensor, Tens
     return x_TE, torch.where(inside_T1, start_E, x_TE)
 
 
-def _integrated_gradients(outcome: Outcome, options: ExplainOptions, mask: int) -> Attribution:
+def _integrated_gradients(outcome: ExplainedOutcome, options: ExplainOptions, mask: int) -> Attribution:
     x_TE, base_TE = _ends(outcome, options.baseline, mask)
     _, (whole, base) = _gradients(outcome, torch.stack([x_TE, base_TE]))
     steps = options.steps
@@ -228,7 +228,7 @@ def gauss_legendre(steps: int, most: int = 64) -> list[tuple[Doubles, Doubles]]:
 
 
 @torch.inference_mode()
-def attention_rollout(outcome: Outcome) -> Doubles:
+def attention_rollout(outcome: ExplainedOutcome) -> Doubles:
     """[T] the mean row of R_L … R_1, R_l = (mean_h α_lh + I) / 2, of the tokens that the head reads."""
     batch = _batch(outcome, 1)
     row_T: Tensor | None = None

@@ -26,7 +26,7 @@ from larvatus.models.loaded import LoadedModel
 from larvatus.models.network import int8_weights
 from larvatus.models.nn.encoder import Encoder
 from larvatus.tasks.inputs import Input, InputPlace
-from larvatus.tasks.outcome import Outcome, OutcomeChoice, words_with_tokens
+from larvatus.tasks.outcome import ExplainedOutcome, OutcomeChoice, words_with_tokens
 from larvatus.tasks.registry import is_finetuned, task_of
 
 GRADIENTS = ("integrated-gradients", "gradient-x-input")
@@ -61,7 +61,7 @@ def check_explainable(model: LoadedModel, options: ExplainOptions) -> None:
         raise UsageError(f"{name} has int8 weights, which have no gradients; load it without quantise")
 
 
-def explained(model: LoadedModel, outcome: Outcome, options: ExplainOptions) -> Explanation:
+def explained(model: LoadedModel, outcome: ExplainedOutcome, options: ExplainOptions) -> Explanation:
     """An outcome attributed to words by each method."""
     mask, none = model.tokenizer.mask_id, np.zeros((1, len(outcome.spans)), np.bool_)
     attributions = [attribute(outcome, method, options, mask) for method in options.chosen]
@@ -89,7 +89,7 @@ def explained(model: LoadedModel, outcome: Outcome, options: ExplainOptions) -> 
     )
 
 
-def fill_outcome(model: LoadedModel, given: Input, choice: OutcomeChoice) -> Outcome:
+def fill_outcome(model: LoadedModel, given: Input, choice: OutcomeChoice) -> ExplainedOutcome:
     """The top fill of a blank, or the token that was chosen, as a number to explain."""
     if not isinstance(given, str):
         raise UsageError(f"{model.bundle.path} fills the blanks of a text; give one text, not {type(given).__name__}")
@@ -118,7 +118,7 @@ def fill_outcome(model: LoadedModel, given: Input, choice: OutcomeChoice) -> Out
     closed = np.where(np.isin(blanks.words, open_words), NO_WORD, blanks.words)
     every = [(0, start, end) for start, end in blanks.word_spans.tolist()]
     words, spans = words_with_tokens(tokenizer.template.single.fill(NO_WORD, closed), every)
-    return Outcome(
+    return ExplainedOutcome(
         texts=(given,),
         label=surface(tokenizer, id),
         spans=spans,

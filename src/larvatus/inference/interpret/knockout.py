@@ -32,7 +32,7 @@ from larvatus.core.rng import stream
 from larvatus.core.settings import SeededSettings, Settings
 from larvatus.core.tables import Cell, ReportPart, Table, Tabular, render_text
 from larvatus.inference.interpret.interventions import Edit, Site, block_encoder, edited, head_columns, tapped
-from larvatus.inference.interpret.outcomes import Outcome
+from larvatus.inference.interpret.outcomes import KnockoutOutcome
 from larvatus.metrics.intervals import bootstrap
 from larvatus.metrics.many import Correction, adjusted, differences
 from larvatus.models.network import Network
@@ -185,7 +185,7 @@ class Component(NamedTuple):
 
 def knock_out(
     network: Network,
-    outcome: Outcome,
+    outcome: KnockoutOutcome,
     options: KnockoutOptions = KnockoutOptions(),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> KnockoutReport:
@@ -230,7 +230,7 @@ class _Bench:
     """A network whose parts are switched off again and again."""
 
     network: Network
-    outcome: Outcome
+    outcome: KnockoutOutcome
     options: KnockoutOptions
     progress: Callable[[int, int], None]
     components: list[Component] = field(init=False)
@@ -326,7 +326,7 @@ def _greedy_sets(bench: _Bench, singles: Doubles) -> Iterator[KnockoutSet]:
         )
 
 
-def _groups(outcome: Outcome, units: int) -> tuple[list[str], Any]:
+def _groups(outcome: KnockoutOutcome, units: int) -> tuple[list[str], Any]:
     """Names of the groups, and which units are in each: [units, G]."""
     names = sorted({group for group in outcome.groups if group is not None})
     members = np.ones((units, 1 + len(names)), dtype=np.bool_)

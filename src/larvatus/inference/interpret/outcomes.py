@@ -47,7 +47,7 @@ def mean_of_rows(sums: Doubles) -> Doubles:
     return divide(sums[..., 0], sums[..., 1])
 
 
-class Outcome(ABC):
+class KnockoutOutcome(ABC):
     metric: str
     units: str
     """Name of what is sampled."""
@@ -61,7 +61,7 @@ class Outcome(ABC):
 
 
 @dataclass(eq=False)
-class MaskedTextOutcome(Outcome):
+class MaskedTextOutcome(KnockoutOutcome):
     """Prediction of the masked tokens of held-out text, or of the next tokens by a left-to-right model."""
 
     batches: Sequence[TrainingBatch[Ints]]
@@ -108,7 +108,7 @@ class LabelledPair:
 
 
 @dataclass(eq=False)
-class PairOutcome(Outcome):
+class PairOutcome(KnockoutOutcome):
     """Preference for the good sentence of minimal pairs."""
 
     tokenizer: Tokenizer
@@ -160,7 +160,7 @@ def differing_word(tokenizer: Tokenizer, pair: LabelledPair) -> tuple[Slot, Slot
     return Slot(pair.good, spans[0], where=pair.where), Slot(pair.bad, spans[1], where=pair.where)
 
 
-class TaskOutcome(Outcome):
+class TaskOutcome(KnockoutOutcome):
     """Score of a fine-tuned model on labelled examples."""
 
     units = "examples"

@@ -28,11 +28,11 @@ from larvatus.evaluation.features.train import train_features as train
 from larvatus.inference.interpret.importance import NOT_MEASURED, measured_objective
 from larvatus.inference.interpret.knockout import KnockoutOptions, KnockoutReport, knock_out
 from larvatus.inference.interpret.outcomes import (
+    KnockoutOutcome,
     LabelledPair,
     MaskedTextOutcome,
     Measure,
     Method,
-    Outcome,
     PairOutcome,
     TaskOutcome,
 )
@@ -140,7 +140,7 @@ def run_knockout(
     loaded = loaded_model(model, device)
     network = loaded.network if data is not None else loaded.network.filler or loaded.network
     notes: tuple[str, ...] = ()
-    outcome: Outcome
+    outcome: KnockoutOutcome
     if pairs is not None:
         of_pairs = _pair_outcome(loaded, pairs, chosen, options.seed)
         if of_pairs.skipped:

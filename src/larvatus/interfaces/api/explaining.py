@@ -34,7 +34,7 @@ from larvatus.interfaces.api.interpretation import read_held_out
 from larvatus.interfaces.settings import Texts, TextSettings, loaded_model, path_names, read_settings
 from larvatus.models.bundle.named_tensors import SUFFIX
 from larvatus.tasks.inputs import Input, InputPlace
-from larvatus.tasks.outcome import Outcome, OutcomeChoice, TextTooLong
+from larvatus.tasks.outcome import ExplainedOutcome, OutcomeChoice, TextTooLong
 from larvatus.tasks.registry import is_finetuned, task_of
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _examples(
         yield each if task is None else task.example(each, InputPlace("text", number))
 
 
-def _outcome(loaded: Model, example: Any, *, seed: int, number: int) -> Outcome | None:
+def _outcome(loaded: Model, example: Any, *, seed: int, number: int) -> ExplainedOutcome | None:
     """What the model predicts; None for a text that is too long, or has no word to mask."""
     try:
         if is_finetuned(loaded.bundle):

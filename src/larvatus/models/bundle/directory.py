@@ -200,9 +200,9 @@ def write_bundle(
             files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.padding_id))
             files.write_text(place / CARD, model.card)
             names = {path.name for path in place.iterdir() if not path.is_dir()}
-            beside: dict[str, Any] = {"parts": [*parts, *inner], "claims": bundle.claims}
-            beside = {} if folder else {**beside, "word_layers": bundle.word_layers}
-            manifests.write_manifest(place, names, recipe=bundle.recipe, lineage=bundle.lineage, **beside)
+            extras: dict[str, Any] = {"parts": [*parts, *inner], "claims": bundle.claims}
+            extras = {} if folder else {**extras, "word_layers": bundle.word_layers}
+            manifests.write_manifest(place, names, recipe=bundle.recipe, lineage=bundle.lineage, **extras)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,11 +11,11 @@ from larvatus.models.bundle.directory import Bundle
 from larvatus.tasks.answers.answer import answer, answerer_of
 from larvatus.tasks.answers.passages import EncodedQuestions, encode_passages
 from larvatus.tasks.encoding.sequences import WindowOptions
-from larvatus.tasks.outcome import Outcome, OutcomeChoice, check_one_sequence, head_outcome, head_score
+from larvatus.tasks.outcome import ExplainedOutcome, OutcomeChoice, check_one_sequence, head_outcome, head_score
 from larvatus.tasks.scoring import ScoringOptions
 
 
-def answer_outcome(bundle: Bundle, pair: tuple[str, str], choice: OutcomeChoice, place: object) -> Outcome:
+def answer_outcome(bundle: Bundle, pair: tuple[str, str], choice: OutcomeChoice, place: object) -> ExplainedOutcome:
     """The answer of a model to a question and its passage, or the text of the passage that was chosen."""
     if choice.at is not None:
         raise UsageError("an answer is part of the passage; leave `at` out, and choose another by `target`")

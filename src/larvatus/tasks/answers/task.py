@@ -40,7 +40,7 @@ from larvatus.tasks.arguments import Defaults, TaskArguments, with_layer_mix
 from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPairInput, readable, text_or_pair
-from larvatus.tasks.outcome import Outcome, OutcomeChoice
+from larvatus.tasks.outcome import ExplainedOutcome, OutcomeChoice
 from larvatus.tasks.results import Answer
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.task import CardTerms, Task, TaskData
@@ -185,7 +185,7 @@ class AnswerTask(Task[QuestionExample, Answer, AnswerOptions]):
         windows, decoding = options.windows(bundle), Decoding(top=options.top)
         return answer_questions(bundle, pairs, scoring=scoring, decoding=decoding, windows=windows)
 
-    def outcome(self, bundle: Bundle, example: Any, choice: OutcomeChoice) -> Outcome:
+    def outcome(self, bundle: Bundle, example: Any, choice: OutcomeChoice) -> ExplainedOutcome:
         text = readable(example)
         return answer_outcome(bundle, _question_and_passage(text), choice, text.place)
 

@@ -15,7 +15,7 @@ from larvatus.models.heads import ClassificationConfig
 from larvatus.tasks.classify.classify import classifier_of, classify, encode_texts, texts_of
 from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.outcome import (
-    Outcome,
+    ExplainedOutcome,
     OutcomeChoice,
     check_one_sequence,
     choose_label,
@@ -25,7 +25,7 @@ from larvatus.tasks.outcome import (
 from larvatus.tasks.scoring import ScoringOptions
 
 
-def class_outcome(bundle: Bundle, example: TextExample, choice: OutcomeChoice) -> Outcome:
+def class_outcome(bundle: Bundle, example: TextExample, choice: OutcomeChoice) -> ExplainedOutcome:
     """The predicted class of a text, or the one that was chosen."""
     if choice.at is not None:
         raise UsageError("a classifier reads the whole text; leave `at` out, and choose a class by `target`")

@@ -57,7 +57,7 @@ from larvatus.tasks.classify.options import (
 )
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions, TextOrPairInput, readable
-from larvatus.tasks.outcome import Outcome, OutcomeChoice
+from larvatus.tasks.outcome import ExplainedOutcome, OutcomeChoice
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import ScoringOptions, head_of
 from larvatus.tasks.task import AnOptions, CardTerms, Task, TaskData
@@ -204,7 +204,7 @@ class ClassifyTask(TextTask[ClassifyOptions]):
         sequences.check_tokens(texts)
         return classify(bundle.network, texts_of(texts), sequences, scoring=scoring, merge=options.merge)
 
-    def outcome(self, bundle: Bundle, example: Any, choice: OutcomeChoice) -> Outcome:
+    def outcome(self, bundle: Bundle, example: Any, choice: OutcomeChoice) -> ExplainedOutcome:
         return class_outcome(bundle, readable(example), choice)
 
     def evaluate(self, bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions) -> TextEvaluation:

@@ -13,7 +13,7 @@ from larvatus.models.heads import Tagging
 from larvatus.tasks.encoding.sequences import WindowOptions
 from larvatus.tasks.encoding.words import WordExample
 from larvatus.tasks.outcome import (
-    Outcome,
+    ExplainedOutcome,
     OutcomeChoice,
     check_one_sequence,
     choose_label,
@@ -29,7 +29,7 @@ EXCLUDED = -1e4
 """Score of a tag that a word must not have."""
 
 
-def tag_outcome(bundle: Bundle, example: WordExample, choice: OutcomeChoice) -> Outcome:
+def tag_outcome(bundle: Bundle, example: WordExample, choice: OutcomeChoice) -> ExplainedOutcome:
     """The predicted tag of a word, or the one that was chosen; by default of the word with the surest tag but O."""
     head = tagger_of(bundle.network, str(bundle.path))
     encoded = encode_words(bundle, [example], head.config, WindowOptions.of(bundle))

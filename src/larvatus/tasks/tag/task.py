@@ -35,7 +35,7 @@ from larvatus.models.network import Network
 from larvatus.tasks.arguments import Defaults, TaskArguments, label_balance, report_unknown, with_layer_mix
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import PredictOptions
-from larvatus.tasks.outcome import Outcome, OutcomeChoice
+from larvatus.tasks.outcome import ExplainedOutcome, OutcomeChoice
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.scoring import ScoringOptions
 from larvatus.tasks.tag.evaluation import TagEvaluation, evaluate_tags
@@ -162,7 +162,7 @@ class TagTask(Task[TaggedExample, Tagged, TagOptions]):
         encoded = encode_words(bundle, examples, tagger_of(bundle.network).config, windows)
         return tag(bundle.network, encoded.texts, encoded.sequences, scoring=scoring)
 
-    def outcome(self, bundle: Bundle, example: Any, choice: OutcomeChoice) -> Outcome:
+    def outcome(self, bundle: Bundle, example: Any, choice: OutcomeChoice) -> ExplainedOutcome:
         return tag_outcome(bundle, example, choice)
 
     def evaluate(self, bundle: Bundle, data: Dataset[TaggedExample], options: EvaluationOptions) -> TagEvaluation:
