@@ -23,11 +23,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from larvatus.core.arrays import Ints, TargetRecord
-from larvatus.core.batch import A, TokenBatch, TrainingBatch, edges
+from larvatus.core.arrays import TargetRecord
+from larvatus.core.batch import A, TrainingBatch, edges
 from larvatus.core.ranges import DropoutRate, PositiveShare, Size, Temperature, Weight
-from larvatus.models.heads.head import Head, HeadConfig, require_words, to_float32
-from larvatus.models.heads.pooling import WordPool, pool_words
+from larvatus.models.heads.head import HeadConfig, WordHead, to_float32
+from larvatus.models.heads.pooling import WordPool
 from larvatus.models.nn.coreference_scorer import CoreferenceScorer, ScoredAntecedents, ScoredMentions
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.objectives.linear_cross_entropy import Loss
@@ -110,7 +110,7 @@ class CoreferenceConfig(HeadConfig, path="coreference: ", tag="coreference"):
         return f"clusters of mentions, {alone}, up to {self.longest} words long"
 
 
-class Coreference(Head):
+class Coreference(WordHead):
     config: CoreferenceConfig
 
     def __init__(self, config: CoreferenceConfig, model: EncoderConfig) -> None:
@@ -123,16 +123,6 @@ class Coreference(Head):
             reach=config.reach,
             dropout=config.dropout,
         )
-
-    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """Each word is a row of features; scores are of spans and pairs (`tasks/coref/decoding.py`)."""
-        assert tokens.word_tokens is not None
-        return tokens.word_tokens.counts
-
-    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """A vector for each word: [N, D] → [n, D]."""
-        words = require_words(batch)
-        return pool_words(z_ND, words.rows, words.words, count=words.total, pool=self.config.pool)
 
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Scores of all spans of one document as mentions: [n, D] → [n, L]."""

@@ -30,7 +30,7 @@ from larvatus.core.arrays import Ints
 from larvatus.core.batch import TokenBatch, TrainingBatch, WordTokens
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
-from larvatus.models.heads.pooling import SummaryPool, summary_places
+from larvatus.models.heads.pooling import SummaryPool, pool_words, summary_places
 from larvatus.models.nn.dropout import Dropout
 from larvatus.models.nn.encoder import Encoder, EncoderConfig
 from larvatus.models.nn.layer_mix import LayerMix, LearnedMix, read_layers
@@ -287,6 +287,20 @@ class Head(Trunk):
         """Itself with other settings that its weights do not depend on: a temperature, a threshold."""
         self.config = msgspec.structs.replace(self.config, **settings)
         return self
+
+
+class WordHead(Head):
+    """A head whose rows of features are words."""
+
+    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
+        """The words of each sequence. Scores may be of their spans or pairs."""
+        assert tokens.word_tokens is not None
+        return tokens.word_tokens.counts
+
+    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """A vector for each word: [N, D] → [W, D]."""
+        words = require_words(batch)
+        return pool_words(z_ND, words.rows, words.words, count=words.total, pool=self.config.pool)
 
 
 def require_words(batch: TrainingBatch[Any]) -> WordTokens[Any]:

@@ -25,12 +25,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from larvatus.core.arrays import Ints, TargetRecord
-from larvatus.core.batch import A, TokenBatch, TrainingBatch, edges
+from larvatus.core.batch import A, TrainingBatch, edges
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import DropoutRate, Size, Temperature, Weight
 from larvatus.data.text.learned_words import WordRules
-from larvatus.models.heads.head import Head, HeadConfig, require_words, to_float32
-from larvatus.models.heads.pooling import WordPool, pool_words
+from larvatus.models.heads.head import HeadConfig, WordHead, to_float32
+from larvatus.models.heads.pooling import WordPool
 from larvatus.models.nn.biaffine import ArcScorer, RelationBiaffine
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.device import to_device
@@ -140,7 +140,7 @@ class ParsingConfig(HeadConfig, path="parsing: ", tag="parsing"):
         return ", ".join([f"{len(self.labels):,} relations", *(f"{size:,} {what}" for size, what in sizes if size)])
 
 
-class Parsing(Head):
+class Parsing(WordHead):
     config: ParsingConfig
 
     def __init__(self, config: ParsingConfig, model: EncoderConfig) -> None:
@@ -153,16 +153,6 @@ class Parsing(Head):
         self.annotations = nn.ModuleDict(
             {name: nn.Linear(self.width, len(labels)) for name in ANNOTATIONS if (labels := getattr(config, name))}
         )
-
-    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """Each word is a row of features."""
-        assert tokens.word_tokens is not None
-        return tokens.word_tokens.counts
-
-    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """A vector for each word: [N, D] → [W, D]."""
-        words = require_words(batch)
-        return pool_words(z_ND, words.rows, words.words, count=words.total, pool=self.config.pool)
 
     def size(self, batch: TrainingBatch[Any]) -> float:
         """Divisor of the sum of losses: the words."""

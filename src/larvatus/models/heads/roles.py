@@ -23,13 +23,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from larvatus.core.arrays import Ints, TargetRecord
-from larvatus.core.batch import A, TokenBatch, TrainingBatch, edges
+from larvatus.core.arrays import TargetRecord
+from larvatus.core.batch import A, TrainingBatch, edges
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import DropoutRate, Size, SizeOrNone, Temperature, Weight
 from larvatus.data.text.learned_words import WordRules
-from larvatus.models.heads.head import Head, HeadConfig, require_words, to_float32
-from larvatus.models.heads.pooling import WordPool, pool_words
+from larvatus.models.heads.head import HeadConfig, WordHead, to_float32
+from larvatus.models.heads.pooling import WordPool
 from larvatus.models.nn.crf import CRF
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.lstm import BiLSTM
@@ -200,7 +200,7 @@ class FrameRows(nn.Module):
         return F.gelu(sum_w + sum_f + near + product_w * product_f)
 
 
-class SemanticRoles(Head):
+class SemanticRoles(WordHead):
     config: RolesConfig
 
     def __init__(self, config: RolesConfig, model: EncoderConfig) -> None:
@@ -224,16 +224,6 @@ class SemanticRoles(Head):
             )
         else:
             self.classifier = nn.Linear(width, len(config.tags))
-
-    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """Each word is a row of features; scores are of predicates and of the words near them."""
-        assert tokens.word_tokens is not None
-        return tokens.word_tokens.counts
-
-    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """A vector for each word: [N, D] → [W, D]."""
-        words = require_words(batch)
-        return pool_words(z_ND, words.rows, words.words, count=words.total, pool=self.config.pool)
 
     def argument_rows(self, h_WD: Tensor, index: FrameIndex) -> Tensor:
         """A vector for each predicate and each word near it, from vectors of words: [W, D] → [R, H]."""

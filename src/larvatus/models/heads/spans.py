@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from larvatus.core.arrays import Ints
-from larvatus.core.batch import TokenBatch, TrainingBatch
+from larvatus.core.batch import TrainingBatch
 from larvatus.core.errors import UsageError
 from larvatus.core.ranges import (
     Count,
@@ -41,8 +41,8 @@ from larvatus.core.ranges import (
 )
 from larvatus.core.settings import Settings
 from larvatus.core.targets import WordSpans
-from larvatus.models.heads.head import Head, HeadConfig, require_words
-from larvatus.models.heads.pooling import WordPool, pool_words
+from larvatus.models.heads.head import HeadConfig, WordHead, require_words
+from larvatus.models.heads.pooling import WordPool
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.encoder import EncoderConfig
 from larvatus.models.nn.span_scorer import RelationScorer, Representation, SpanIndex, SpanScorer, distances, gaps
@@ -187,7 +187,7 @@ class SpansConfig(HeadConfig, path="spans: ", tag="spans"):
         return said
 
 
-class Spans(Head):
+class Spans(WordHead):
     config: SpansConfig
 
     def __init__(self, config: SpansConfig, model: EncoderConfig) -> None:
@@ -209,16 +209,6 @@ class Spans(Head):
     @property
     def outputs(self) -> int:
         return len(self.config.labels) + 1
-
-    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """Each word is a row of features; scores are of spans (`tasks/spans/spans.py`)."""
-        assert tokens.word_tokens is not None
-        return tokens.word_tokens.counts
-
-    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """A vector for each word: [N, D] → [W, D]."""
-        words = require_words(batch)
-        return pool_words(z_ND, words.rows, words.words, count=words.total, pool=self.config.pool)
 
     def index(self, batch: TrainingBatch[Tensor]) -> SpanIndex:
         """The spans of a batch."""

@@ -22,8 +22,8 @@ from larvatus.core.errors import UsageError
 from larvatus.core.ranges import DropoutRate, SizeOrNone, Temperature, Weight
 from larvatus.core.targets import WordTags
 from larvatus.data.text.tag_schemes import Scheme
-from larvatus.models.heads.head import Dense, Head, HeadConfig, require_words, to_float32
-from larvatus.models.heads.pooling import WordPool, pool_words
+from larvatus.models.heads.head import Dense, HeadConfig, WordHead, require_words, to_float32
+from larvatus.models.heads.pooling import WordPool
 from larvatus.models.nn.compiling import IGNORE
 from larvatus.models.nn.crf import CRF
 from larvatus.models.nn.encoder import EncoderConfig
@@ -83,7 +83,7 @@ class TaggingConfig(HeadConfig, path="tagging: ", tag="tagging"):
         return f"{size}, BiLSTM of {self.lstm}" if self.lstm else size
 
 
-class Tagging(Head):
+class Tagging(WordHead):
     config: TaggingConfig
 
     def __init__(self, config: TaggingConfig, model: EncoderConfig) -> None:
@@ -105,11 +105,6 @@ class Tagging(Head):
         if learning and not self.config.whole_words:
             return states.index_select(0, require_words(batch).rows)
         return super().features(states, batch)
-
-    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """A vector for each word: [N, D] → [W, D]."""
-        words = require_words(batch)
-        return pool_words(z_ND, words.rows, words.words, count=words.total, pool=self.config.pool)
 
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Scores of the tags of each word from features: [W, D] (or a stack of layers) → [W, K]."""
