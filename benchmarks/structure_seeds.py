@@ -4,7 +4,7 @@
     python benchmarks/structure_seeds.py DATA --out runs/tiny --examples 20 --epochs 1 --device cpu --only ParTUT
 
 Each run is `larvatus finetune` with default settings, then `larvatus evaluate`; `--jobs` runs share the device. After
-`--minutes` all runs are told to stop, and save where they are; the same command continues them. The figures of a run
+`--minutes` all runs are stopped, and save where they are; the same command continues them. The figures of a run
 that is finished are a line of `figures.jsonl` in --out, and its model is deleted (`--keep` keeps it). To continue on a
 bare machine, take that file along. The first seed of every set comes first, so a table is useful early.
 
