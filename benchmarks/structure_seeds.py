@@ -31,6 +31,7 @@ from pathlib import Path
 
 from larvatus.core.errors import Preempted
 from larvatus.data.text.streams import numbered_lines
+from larvatus.tasks.trainer.run import has_finished_run, has_unfinished_run
 
 FOLDS = 5
 FIGURES = "figures.jsonl"
@@ -176,11 +177,9 @@ class Queue:
     def work(self, run: Run) -> None:
         """Train a model and evaluate it; leave it where it is if time is up."""
         folder = self.given.out / "models" / run.name
-        trained = folder.with_suffix(".trained")
-        if not trained.exists():
-            if self.command(run, "finetune", self.training(run, folder)) is None:
-                return
-            trained.touch()
+        trained = has_finished_run(folder) and not has_unfinished_run(folder)
+        if not trained and self.command(run, "finetune", self.training(run, folder)) is None:
+            return
         figures = {}
         for name, path in run.tests.items():
             words = ["evaluate", str(folder), "--data", str(path), "--device", self.given.device, "--json"]
@@ -193,7 +192,6 @@ class Queue:
             file.write(json.dumps(record) + "\n")
         if not self.given.keep:
             shutil.rmtree(folder)
-            trained.unlink()
         print(f"{run.name}: finished", flush=True)
 
     def training(self, run: Run, folder: Path) -> list[str]:
