@@ -97,8 +97,8 @@ def is_out_of_memory(fault: BaseException) -> bool:
     return any(words in message for words in NO_MEMORY)
 
 
-def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """``; did you mean X?`` for the nearest known name, or the list of what there is.
+def did_you_mean(wrong: str, known: Iterable[str], *, most: int | None = None) -> str:
+    """``; did you mean X?`` for the nearest known name, or the list of what there is, `most` of it.
 
     >>> did_you_mean("lenght", ["length", "rate"])
     '; did you mean length?'
@@ -107,7 +107,8 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(wrong, known, n=1, cutoff=0.5)
     if near:
         return f"; did you mean {near[0]}?"
-    return f"; there are: {', '.join(known)}" if known else ""
+    more = ", …" if len(known) > len(known[:most]) else ""
+    return f"; there are: {', '.join(known[:most])}{more}" if known else ""
 
 
 def first_line(fault: BaseException) -> str:

@@ -123,7 +123,7 @@ def choose_label(labels: Sequence[str], target: str | None, predicted: str, *, w
     """Number of the label to explain."""
     name = predicted if target is None else target
     if name not in labels:
-        raise UsageError(f"the model has no {what} {name!r}{did_you_mean(name, labels)}; it has {_some(labels)}")
+        raise UsageError(f"the model has no {what} {name!r}{did_you_mean(name, labels, most=8)}")
     return labels.index(name)
 
 
@@ -139,7 +139,3 @@ def choose_word(words: Sequence[str], at: int | str, place: object) -> int:
         many = f"has {at!r} {len(places)} times" if places else f"has no word {at!r}{did_you_mean(str(at), words)}"
         raise UsageError(f"{place} {many}; give the number of the word, from 1 to {len(words)}")
     return places[0]
-
-
-def _some(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:8]) + (", …" if len(labels) > 8 else "")

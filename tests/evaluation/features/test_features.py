@@ -206,6 +206,13 @@ def test_a_directory_holds_the_features_and_a_changed_byte_is_refused(
         SparseFeatures.load(tmp_path)
 
 
+def test_passages_longer_than_the_window_are_read_and_counted(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("\n\n".join(["the river bank was wide and deep " * 20] * 25))
+    trained = train_features(model, tmp_path / "long.txt", **{**SMALL, "tokens": 2_000})
+    assert trained.origin.long > trained.origin.passages == 2
+    assert f"{trained.origin.long} passages are longer than the model's window" in str(trained.comparison())
+
+
 def test_features_are_chosen_by_word_number_and_order(features: SparseFeatures) -> None:
     rates = [each.rate for each in features.chosen(of="trained", sort="rate")]
     assert rates == sorted(rates, reverse=True)
@@ -220,11 +227,13 @@ def test_features_are_chosen_by_word_number_and_order(features: SparseFeatures) 
 
 def test_what_cannot_be_trained_is_one_line(tmp_path: Path, model: Model, corpus: Path) -> None:
     (tmp_path / "short.txt").write_text("The river.")
+    (tmp_path / "one.txt").write_text("\n\n".join(["The river bank was wide and deep."] * 12))
     (tmp_path / "there").mkdir()
     for given, error, message in (
         ({"layer": 3}, UsageError, "there is no layer 3: the model has layers 0, the embeddings, to 2"),
         ({"k": 30}, UsageError, "--k 30 features cannot be active of 24"),
         ({"corpus": tmp_path / "short.txt"}, DataError, "2 tokens in 1 passages are too few|3 tokens in 1 passages"),
+        ({"corpus": tmp_path / "one.txt"}, DataError, "are too few to train on and hold out two, every 10th passage"),
         ({"out": tmp_path / "there"}, ArtefactError, "is there already"),
         ({"learning_rate": 0}, UsageError, "learning_rate"),
     ):

@@ -153,6 +153,24 @@ def test_a_feature_is_probed_where_words_have_it_and_identity_is_reported(model,
     assert "10 most frequent labels" in " ".join(report.notes)
 
 
+def test_labels_that_the_word_determines_are_reported_and_others_are_not(model):
+    """The label is the word's first letter in one file, and the place of the word in the other."""
+    texts = [words for words in sentences(80) if len(words) > 2]
+    leaking = [{"tokens": words, "tags": ["early" if word < "o" else "late" for word in words]} for words in texts]
+    placed = [{"tokens": words, "tags": ["ab"[at % 2] for at in range(len(words))]} for words in texts]
+    said = [" ".join(lv.probe(model, rows, **FAST, layers=(0,)).notes) for rows in (leaking, placed)]
+    assert "the word determines the label: 100% of the " in said[0]
+    assert "the word determines" not in said[1]
+
+
+def test_layers_that_add_nothing_have_no_expected_layer(model):
+    rows = [{"tokens": ["river", "bank", *["wide"] * n], "tags": ["a", "b", *["c"] * n]} for n in range(20)]
+    report = lv.probe(model, rows, **FAST)
+    assert np.isnan(report.expected_layer.value)
+    assert "no expected layer: those above 0 add nothing to the accuracy of the mix" in str(report)
+    assert "nan" not in str(report)
+
+
 def lv_columns(**columns):
     from larvatus.data.labelled.file_options import WordFiles
 
@@ -205,6 +223,10 @@ def test_more_classes_than_examples_and_an_empty_file_are_one_line(larvatus, mod
     code, _, err = larvatus("probe", tmp_path / "empty.conll", "--model", model, "--out", tmp_path / "page.txt")
     assert code == 2
     assert "must end in .html" in err
+    (tmp_path / "pairs.tsv").write_text("the river\ta\nthe bank\tb\n")
+    code, _, err = larvatus("probe", tmp_path / "pairs.tsv", "--model", model)
+    assert code == 2
+    assert err.startswith(f"larvatus: the task of {tmp_path / 'pairs.tsv'} is not clear; name it: --task tag, spans")
 
 
 def test_vectors_that_are_not_finite_are_refused(model, folder):

@@ -313,6 +313,7 @@ def test_what_cannot_be_explained_is_one_line(models, make, tmp_path, tiny_token
         (lambda: fill.explain(GIVEN["fill"], target="wideing"), "is not one token of the vocabulary"),
         (lambda: fill.explain("[MASK] " + "the " * 40), "the model's window has 30; shorten it"),
         (lambda: fill.explain(("a", "b")), "give one text, not tuple"),
+        (lambda: fill.explain("[MASK]"), "the text has no word next to its blank to attribute the prediction to"),
         (lambda: fill.explain(GIVEN["fill"], methods="saliency"), "there is no method 'saliency'"),
         (lambda: fill.explain(GIVEN["fill"], baseline="noise"), "there is no baseline 'noise'"),
         (lambda: fill.explain(GIVEN["fill"], tolerance=0), "tolerance = 0 must be above 0"),
@@ -323,7 +324,9 @@ def test_what_cannot_be_explained_is_one_line(models, make, tmp_path, tiny_token
         (lambda: tag.explain("the the", at="the"), "has 'the' 2 times; give the number of the word, from 1 to 2"),
         (lambda: tag.explain(TEXT, at=9), "has no word 9: its words are numbered from 1 to 8"),
         (lambda: models["answer"].explain(GIVEN["answer"], target="dry"), "the passage has no 'dry'"),
+        (lambda: classifier.explain(TEXT, target="xxxx"), "the model has no class 'xxxx'; there are: no, yes$"),
         (lambda: lv.measure_faithfulness(classifier, []), "holds no text"),
+        (lambda: lv.measure_faithfulness(classifier, ["the " * 60] * 3 + [TEXT]), "3 of 4 were skipped, since they"),
     ):
         with pytest.raises(LarvatusError, match=message):
             call()

@@ -213,6 +213,13 @@ def test_samples_of_phenomena_and_bad_requests(tmp_path: Any, tiny_model: Any, s
     )
     only = knockout(model, pairs=tmp_path / "pairs.tsv", phenomena=["agreement"], greedy=0)
     assert [(each.group, each.units) for each in only.baseline] == [("all", 6)]
+    for pairs, note in (
+        ([("the river was", "the river of")] * 3, "no greedy sets: they need 4 pairs or more"),
+        ([(f"{'a ' * 40}{end}", f"{'a ' * 40}of") for end in ("was", "in")] * 2, "4 pairs are longer than the model's"),
+    ):
+        assert note in " ".join(knockout(model, pairs=pairs, layers=[2], greedy=1, random_sets=0).notes)
+    with pytest.raises(DataError, match="a knockout is tested over pairs, and there is one; give two or more"):
+        knockout(model, pairs=[("a river was", "a river of")])
     for wrong, message in (
         (
             {"pairs": tmp_path / "pairs.tsv", "phenomena": ["agrement"]},

@@ -112,7 +112,7 @@ def test_many_copies_are_read_in_parts(tiny_model: Any, tiny_tokenizer: Any, mon
         (FIRST, "the runs [MASK] was wide", "deep run", "token by token: 'river' has 1 tokens and 'runs' has 2"),
         (FIRST, FIRST, "deep run", "both sentences give 'run' and 'deep' the same log-odds"),
         (FIRST, SECOND, "deep turned", "the answer 'turned' is 2 tokens of this vocabulary"),
-        (FIRST, SECOND, "deep kangaroo", "the answer 'kangaroo' is 1 tokens of this vocabulary, or unknown"),
+        (FIRST, SECOND, "deep kangaroo", "the answer 'kangaroo' is unknown to this vocabulary"),
         (FIRST, SECOND, "deep deep", "patching compares two answers"),
         (FIRST, SECOND, "deep", "patching compares two answers"),
         (FIRST, "a bank in was [MASK]", "deep run", "word by word: 'the river' at word 1"),

@@ -110,6 +110,8 @@ class FeatureOrigin(Settings):
     passages: int
     """Held-out tokens and passages."""
     settings: FeatureSettings
+    long: int = 0
+    """Passages, trained on or held out, that are longer than the model's window."""
 
 
 class _Contents(Settings):
@@ -246,7 +248,8 @@ class SparseFeatures(Tabular):
             ["  with several word forms", *(_number(d.consistency_varied) for d in both)],
             ["  of words at random", *(_number(d.chance) for d in both)],
         ]
-        return Table(("", "trained", "random weights"), rows, title=title)
+        long = f"{o.long:,} passages are longer than the model's window and are read in several"
+        return Table(("", "trained", "random weights"), rows, title=title, notes=(long,) if o.long else ())
 
     def draw(self, listed: Sequence[Feature], of: str) -> Element:
         """A picture: the comparison, and features with their contexts.

@@ -77,8 +77,8 @@ def train_features(
                 trainers[name] = AutoencoderTrainer.of(states_ND, settings)
             trainers[name].train(states_ND)
 
-    read = passages(paths, reading, Skipped() if skipped is None else skipped)
-    for block in blocks(read, CHARACTERS):
+    source = passages(paths, reading, Skipped() if skipped is None else skipped)
+    for block in blocks(source, CHARACTERS):
         numbered = [(piece, len(segment_words(piece.text))) for piece in block]
         kept = []
         for number, (piece, words) in enumerate(numbered, seen):
@@ -88,22 +88,23 @@ def train_features(
                 held.append(piece)
                 held_tokens += words
         seen += len(block)
-        states = {name: _states(each, model, kept, layer) for name, each in encoders.items()}
-        for vectors in zip(*states.values(), strict=True):
-            if buffer.total < settings.tokens and len(vectors[0]):
-                buffer.add(dict(zip(states, vectors, strict=True)), settings.tokens)
+        read = {name: _vectors(each, model, kept, layer) for name, each in encoders.items()}
+        for both in zip(*read.values(), strict=True):
+            states = [torch.from_numpy(_sound(vectors)[0]) for vectors in both]
+            if buffer.total < settings.tokens and len(states[0]):
+                buffer.add(dict(zip(read, states, strict=True)), settings.tokens, long=both[0].windows > 1)
                 if buffer.full:
                     learn()
         progress(buffer.total)
         if buffer.total >= settings.tokens:
             break
-    if buffer.total < 2 * settings.k or not held:
+    if buffer.total < 2 * settings.k or len(held) < 2:
         raise DataError(
             f"{', '.join(paths[:3])}: {buffer.total:,} tokens in {seen:,} passages are too few to train on and hold "
-            f"out every {EVERY}th passage; name more text"
+            f"out two, every {EVERY}th passage; name more text"
         )
     learn()
-    return _measured(model, encoders, trainers, held, layer=layer, settings=settings, paths=paths, tokens=buffer.total)
+    return _measured(model, encoders, trainers, held, layer=layer, settings=settings, paths=paths, buffer=buffer)
 
 
 def random_encoder(encoder: Encoder, seed: int) -> Encoder:
@@ -111,12 +112,6 @@ def random_encoder(encoder: Encoder, seed: int) -> Encoder:
     made = encoder.config.build(len(encoder.word_vectors))
     initialise(made, seed=derive(seed, "features-random"), std=encoder.config.init)
     return made.to(encoder.device).eval()
-
-
-def _states(encoder: Encoder, model: LoadedModel, texts: Sequence[str], layer: int) -> Iterator[Tensor]:
-    """[N, D] the tokens of each text, without special tokens."""
-    for vectors in _vectors(encoder, model, texts, layer):
-        yield torch.from_numpy(_sound(vectors)[0])
 
 
 def _vectors(encoder: Encoder, model: LoadedModel, texts: Sequence[str], layer: int | str) -> Iterator[Vectors]:
@@ -137,18 +132,21 @@ class _Buffer:
         self._parts: dict[str, list[Tensor]] = {name: [] for name in names}
         self.total = 0
         """States that were ever added, of one encoder."""
+        self.long = 0
+        """Texts longer than a window."""
 
     @property
     def full(self) -> bool:
         return self._held >= self._size
 
-    def add(self, states: dict[str, Tensor], most: int) -> None:
+    def add(self, states: dict[str, Tensor], most: int, *, long: bool) -> None:
         """Add the states of a text, and no more than `most` in all."""
         count = min(len(next(iter(states.values()))), most - self.total)
         for name, states_ND in states.items():
             self._parts[name].append(states_ND[:count])
         self._held += count
         self.total += count
+        self.long += long
 
     def taken(self) -> dict[str, Tensor]:
         """All states; the buffer is empty afterwards."""
@@ -166,10 +164,10 @@ def _measured(
     layer: int,
     settings: FeatureSettings,
     paths: Sequence[str],
-    tokens: int,
+    buffer: _Buffer,
 ) -> SparseFeatures:
-    last = [_sound(each)[0] for each in _vectors(model.network.encoder, model, [p.text for p in held], "last")]
-    top_ND = np.concatenate(last).astype(np.float64)
+    last = list(_vectors(model.network.encoder, model, [p.text for p in held], "last"))
+    top_ND = np.concatenate([_sound(each)[0] for each in last]).astype(np.float64)
     top_ND = (top_ND - top_ND.mean(0)) / np.maximum(top_ND.std(0), 1e-9)
     top_ND /= np.maximum(np.linalg.norm(top_ND, axis=1, keepdims=True), 1e-9)
     dictionaries, features = {}, {}
@@ -184,10 +182,11 @@ def _measured(
         name=str(model.bundle.path),
         layer=layer,
         corpus=", ".join(paths[:3]) + (", …" if len(paths) > 3 else ""),
-        tokens=tokens,
+        tokens=buffer.total,
         held_out=len(top_ND),
         passages=len(held),
         settings=settings,
+        long=buffer.long + sum(each.windows > 1 for each in last),
     )
     autoencoders = {name: trainer.autoencoder for name, trainer in trainers.items()}
     return SparseFeatures(origin, dictionaries, features, autoencoders)

@@ -148,7 +148,10 @@ def measure_faithfulness(
         rows.append(np.vstack([both[: len(attributions)], both[len(attributions) :].mean(0)]))
         progress(number + 1)
     if len(rows) < 2:
-        raise DataError("faithfulness needs two texts or more with at least two words each; give more")
+        raise DataError(
+            f"faithfulness needs two texts or more; {skipped:,} of {skipped + len(rows):,} were skipped, since they "
+            "have fewer than two words or are longer than the model's window; give others"
+        )
     return _table(np.stack(rows), options, seed, skipped=skipped, incomplete=incomplete)
 
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,11 @@ FEWEST = 10
 """Fewest texts that are split."""
 LEAK = 0.9
 """Share of examples with a label of one word type from which labels count as names of words."""
+LOOKED_UP = 0.98
+"""Share of the test examples of known words from which the word is taken to determine the label."""
+FEWEST_KNOWN = 20
+"""Fewest test examples of known words for that."""
+Label = TypeVar("Label", int, str)
 Unit = tuple[int, int]
 Row = tuple[Unit, Unit | None, str]
 """Characters of the labelled unit and of the one it is related to, and the label."""
@@ -153,7 +158,8 @@ def check_task(task: str | None, given: Examples) -> ProbeTask:
         guess = task_of_file(path_strings(given)[0]) if are_files(given) else "tag"  # type: ignore[arg-type]
         task = GUESSED.get(guess, "")
         if not task:
-            raise UsageError(f"the task of {given} is not clear; name it: --task {', '.join(get_args(ProbeTask))}")
+            files = ", ".join(path_strings(given))  # type: ignore[arg-type]
+            raise UsageError(f"the task of {files} is not clear; name it: --task {', '.join(get_args(ProbeTask))}")
     if task not in get_args(ProbeTask):
         raise UsageError(f"there is no probe {task!r}{did_you_mean(task, get_args(ProbeTask))}")
     return task  # type: ignore[return-value]
@@ -338,4 +344,28 @@ def _classes(
             f"{single / repeated:.0%} of the examples have a label that belongs to one word: the probe reads word "
             "identity, the control task is as easy, and selectivity shows nothing"
         )
+    elif (known := _by_word(kept, parts)).size >= FEWEST_KNOWN and known.mean() >= LOOKED_UP:
+        notes.append(
+            f"the word determines the label: {known.mean():.0%} of the {len(known):,} test examples whose word "
+            "occurs in training have its most frequent label there, so accuracy shows which words a layer knows"
+        )
     return names, kept, tuple(notes)
+
+
+def _by_word(rows: Sequence[Any], parts: Ints) -> npt.NDArray[np.bool_]:
+    """Whether each test example whose word type occurs in training has the type's most frequent label there."""
+    likely = labels_by_word((row[3], row[2]) for row in rows if parts[row[4]] == TRAIN)
+    tested = [(row[3], row[2]) for row in rows if parts[row[4]] == TEST]
+    return np.array([likely[word] == label for word, label in tested if word in likely], np.bool_)
+
+
+def labels_by_word(pairs: Iterable[tuple[str, Label]]) -> dict[str, Label]:
+    """The most frequent label of each word type; of equally frequent ones the first in order.
+
+    >>> labels_by_word([("run", "VERB"), ("run", "NOUN"), ("run", "VERB")])
+    {'run': 'VERB'}
+    """
+    counts: dict[str, Counter[Label]] = {}
+    for word, label in pairs:
+        counts.setdefault(word, Counter())[label] += 1
+    return {word: min(seen, key=lambda label: (-seen[label], label)) for word, seen in counts.items()}

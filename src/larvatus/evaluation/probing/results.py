@@ -146,7 +146,9 @@ class ProbeReport(Tabular):
     def _notes(self) -> list[str]:
         lines = [f"{name}: {percent(value)}" for name, value in self.baselines.items()]
         lines += [f"best layer ({kind}): {self.best(kind).layer}" for kind in self.kinds]
-        if self.expected_layer is not None:
+        if self.expected_layer is not None and math.isnan(self.expected_layer.value):
+            lines.append("no expected layer: those above 0 add nothing to the accuracy of the mix")
+        elif self.expected_layer is not None:
             low, high = self.expected_layer.low, self.expected_layer.high
             lines.append(f"expected layer {self.expected_layer.value:.2f} [{low:.2f}, {high:.2f}]")
         if self.centre_of_gravity is not None:

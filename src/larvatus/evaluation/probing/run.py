@@ -18,7 +18,6 @@ texts, not with another training run of the encoder.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -32,7 +31,7 @@ from larvatus.core.batch import runs
 from larvatus.core.errors import DataError
 from larvatus.core.ranges import Count, Range, Size, whole
 from larvatus.core.settings import Flag, SeededSettings
-from larvatus.evaluation.probing.examples import TEST, TRAIN, VALIDATION, ProbeData, ProbeTask
+from larvatus.evaluation.probing.examples import TEST, TRAIN, VALIDATION, ProbeData, ProbeTask, labels_by_word
 from larvatus.evaluation.probing.features import (
     Scaler,
     UnitVectors,
@@ -264,10 +263,7 @@ def baseline_answers(data: ProbeData) -> dict[str, Doubles]:
     """[test] whether two answers without a model are right: the most frequent label, and that of the word type."""
     train, test = data.of(TRAIN), data.of(TEST)
     majority = int(np.bincount(data.labels[train], minlength=len(data.names)).argmax())
-    counts: dict[str, Counter[int]] = {}
-    for n in train.tolist():
-        counts.setdefault(data.types[n], Counter())[int(data.labels[n])] += 1
-    by_type = {word: min(seen, key=lambda label: (-seen[label], label)) for word, seen in counts.items()}
+    by_type = labels_by_word((data.types[n], int(data.labels[n])) for n in train.tolist())
     answers = np.array([by_type.get(data.types[n], majority) for n in test.tolist()])
     gold = data.labels[test]
     return {

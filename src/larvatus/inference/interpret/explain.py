@@ -63,6 +63,8 @@ def check_explainable(model: LoadedModel, options: ExplainOptions) -> None:
 
 def explained(model: LoadedModel, outcome: ExplainedOutcome, options: ExplainOptions) -> Explanation:
     """An outcome attributed to words by each method."""
+    if not outcome.spans:
+        raise UsageError("the text has no word next to its blank to attribute the prediction to; give more text")
     mask, none = model.tokenizer.mask_id, np.zeros((1, len(outcome.spans)), np.bool_)
     attributions = [attribute(outcome, method, options, mask) for method in options.chosen]
     words = tuple(

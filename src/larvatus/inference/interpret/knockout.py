@@ -41,6 +41,8 @@ from larvatus.models.nn.encoder_base import AttentionEncoder
 ALL = "all"
 CANDIDATES = 12
 """Components, those with the largest single effects, that a greedy set is chosen from."""
+FEWEST = 4
+"""Fewest units that greedy sets are chosen and measured on."""
 LEVEL = 0.05
 SHOWN = 20
 """Rows of a table for people."""
@@ -191,6 +193,8 @@ def knock_out(
 ) -> KnockoutReport:
     """Switch off heads or neurons of the network, which predicts masked words by itself, and measure the outcome."""
     bench = _Bench(network, outcome, options, progress)
+    if len(bench.baseline) < 2:
+        raise DataError(f"a knockout is tested over {outcome.units}, and there is one; give two or more")
     names, members = _groups(outcome, len(bench.baseline))
     expand = partial(_by_group, members=members)
     singles = np.stack([bench.rows([each]) for each in bench.components], axis=1)
@@ -222,6 +226,9 @@ def knock_out(
         ),
         rows=tuple(sorted(rows, key=lambda row: row.change)),
         sets=tuple(_greedy_sets(bench, singles)),
+        notes=(f"no greedy sets: they need {FEWEST} {outcome.units} or more, half of them to choose the set",)
+        if options.greedy and len(bench.baseline) < FEWEST
+        else (),
     )
 
 
@@ -292,7 +299,7 @@ def _greedy_sets(bench: _Bench, singles: Doubles) -> Iterator[KnockoutSet]:
     """Sets of growing size. `singles` [n, C, …] are the rows without each component."""
     options, units, count = bench.options, len(bench.baseline), len(bench.components)
     size = min(options.greedy, count)
-    if not size or units < 4:
+    if not size or units < FEWEST:
         return
     order = stream(options.seed, "knockout-halves").permutation(units)
     choose, report = np.sort(order[: units // 2]), np.sort(order[units // 2 :])

@@ -132,6 +132,13 @@ class PairOutcome(KnockoutOutcome):
         labels = [pair.group for pair in self.pairs]
         self.groups = labels if len({*labels}) > 1 else ()
 
+    def long(self, network: Network) -> int:
+        """Pairs with a sentence that is longer than the model's window."""
+        longest = self.tokenizer.template.single.text_length(network.encoder.reach)
+        texts = self.tokenizer.encode_many([text for pair in self.pairs for text in (pair.good, pair.bad)])
+        over = [len(text.ids) > longest for text in texts]
+        return sum(map(any, zip(over[::2], over[1::2], strict=True)))
+
     def rows(self, network: Network) -> Doubles:
         if self.method == "word":
             predictor = require_predictor(network, self.tokenizer, what="compare words", name=self.name)

@@ -269,11 +269,12 @@ def _answer(word: str, blanks: Blanks, tokenizer: Tokenizer) -> int:
     before, after = blanks.pieces
     filled = tokenizer.encode(before + word + after)
     tokens = filled.tokens_of_chars(len(before), len(before) + len(word))
-    if not word.strip() or len(tokens) != 1 or filled.ids[tokens.start] == tokenizer.id(tokenizer.special.unk):
+    if not word.strip() or len(tokens) != 1:
         raise UsageError(
-            f"the answer {word!r} is {len(tokens)} tokens of this vocabulary, or unknown to it; patching compares "
-            "answers of one token"
+            f"the answer {word!r} is {len(tokens)} tokens of this vocabulary; patching compares answers of one token"
         )
+    if filled.ids[tokens.start] == tokenizer.id(tokenizer.special.unk):
+        raise UsageError(f"the answer {word!r} is unknown to this vocabulary; choose another")
     return int(filled.ids[tokens.start])
 
 

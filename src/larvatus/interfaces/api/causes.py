@@ -144,7 +144,9 @@ def run_knockout(
     if pairs is not None:
         of_pairs = _pair_outcome(loaded, pairs, chosen, options.seed)
         if of_pairs.skipped:
-            notes = (f"{of_pairs.skipped:,} pairs do not differ in exactly one word and were skipped",)
+            notes += (f"{of_pairs.skipped:,} pairs do not differ in exactly one word and were skipped",)
+        if long := of_pairs.long(network):
+            notes += (f"{long:,} pairs are longer than the model's window and are read in parts that fit into it",)
         outcome = of_pairs
     elif corpus is not None:
         if measured_objective(network) is None:
@@ -155,7 +157,8 @@ def run_knockout(
         scoring = EvaluationOptions(scoring=ScoringOptions(device=str(loaded.device)))
         examples = read_for(loaded.bundle, cast(Examples, data), {})
         outcome = TaskOutcome(loaded.bundle, examples, scoring, metric=chosen.metric)
-    return msgspec.structs.replace(knock_out(network, outcome, options, progress), notes=notes)
+    report = knock_out(network, outcome, options, progress)
+    return msgspec.structs.replace(report, notes=(*notes, *report.notes))
 
 
 def _pair_outcome(loaded: Model, given: Pairs, chosen: OutcomeSettings, seed: int) -> PairOutcome:
