@@ -9,14 +9,15 @@ A compiled training step recompiles for every new shape, so batches are padded t
 sequences of their own at the end, filler sequences are empty, and filler targets are labelled −100, which every
 objective excludes from its sums and counts: losses and gradients are those of the batch itself.
 
-`uncompiled` is `torch.compiler.disable`, but torch's compiler, two seconds of imports, is imported when such a function
-is first called and not when it is defined: commands that run no model do not wait for it.
+`uncompiled` is `torch.compiler.disable` where a model is compiled. Elsewhere the function itself is called, so that a
+process that compiles nothing never imports torch's compiler, which takes two seconds.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -29,14 +30,23 @@ from larvatus.core.pretraining_targets import IGNORE, PaddedSizes
 P = ParamSpec("P")
 T = TypeVar("T")
 
-if TYPE_CHECKING:
+_disable_dynamo: Any
+try:
+    from torch._compile import _disable_dynamo  # torch uses it in its optimizers; it imports the compiler when called
+except ImportError:
+    _disable_dynamo = torch.compiler.disable
 
-    def uncompiled(function: Callable[P, T]) -> Callable[P, T]: ...
-else:
-    try:
-        from torch._compile import _disable_dynamo as uncompiled  # torch uses it in its optimizers
-    except ImportError:
-        uncompiled = torch.compiler.disable
+
+def uncompiled(function: Callable[P, T]) -> Callable[P, T]:
+    """Keep a function out of compiled code: a compiled model breaks its graph where it is called."""
+    disabled = _disable_dynamo(function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        # traced, this is true; a frame that runs as it is has no compiler to be kept from
+        return disabled(*args, **kwargs) if torch.compiler.is_compiling() else function(*args, **kwargs)
+
+    return call
 
 
 __all__ = ["IGNORE", "fill_batch", "filler_lengths"]
