@@ -14,7 +14,8 @@ from numpy.testing import assert_allclose
 import larvatus as lv
 from larvatus.core.batch import NO_WORD
 from larvatus.core.errors import ArtefactError, LarvatusError, UsageError
-from larvatus.evaluation.interpretation.faithfulness import SHARES, drops, measure_faithfulness
+from larvatus.core.rng import stream
+from larvatus.evaluation.interpretation.faithfulness import SHARES, check_text, drops, measure_faithfulness
 from larvatus.inference.interpret import attributions
 from larvatus.inference.interpret.attributions import METHODS, ExplainOptions, attribute, masked_scores
 from larvatus.inference.interpret.explain import fill_outcome
@@ -389,3 +390,32 @@ def test_a_number_has_no_measure_of_faithfulness(models):
     outcome = dataclasses.replace(outcome_of(models["class"], TEXT), is_number=True)
     with pytest.raises(UsageError, match="measured by probabilities"):
         measure_faithfulness([outcome, outcome], ExplainOptions(), 4)
+
+
+def test_the_controls_of_one_text_are_those_of_naive_loops(make):
+    model = make(MaskedLMConfig())
+    outcome = fill_outcome(model, GIVEN["fill"], OutcomeChoice())
+    words, mask = len(outcome.spans), model.tokenizer.mask_id
+    left_out = attribute(outcome, "leave-one-out", ExplainOptions(), mask).scores
+    scores = {"leave-one-out": left_out, "upside down": -left_out, "flat": np.zeros(words)}
+    checked = check_text(outcome, scores, mask, orders=7)
+
+    def probability(masked):
+        row = np.array([[number in masked for number in range(words)]])
+        return float(np.exp(masked_scores(outcome, row, mask)[0]))
+
+    def measures(order):
+        tops = [set(order[: int(np.ceil(share * words))]) for share in SHARES]
+        fall = [
+            (probability(set()) - probability(top), probability(set()) - probability(set(range(words)) - top))
+            for top in tops
+        ]
+        return np.mean(fall, 0)
+
+    random = [measures(stream(0, "random order", 0, item).permutation(words).tolist()) for item in range(7)]
+    assert_allclose(checked.random, np.mean(random, 0), atol=1e-6)
+    for row in checked.rows:
+        comp, suff = measures(np.argsort(-scores[row.method], kind="stable").tolist())
+        assert_allclose([row.comprehensiveness, row.sufficiency], [comp, suff], atol=1e-6)
+        assert row.beaten == np.mean([comp - suff > a - b for a, b in random])  # no order ties here
+    assert [row.agreement for row in checked.rows] == [None, pytest.approx(-1), None]

@@ -9,12 +9,14 @@
 A random order of the words is measured in the same way, as the mean of several orders. Every figure is a mean over
 texts with a 95% bootstrap interval, and so is the difference between a method and the random order on the same texts.
 Both measures mask words, and leave-one-out does too, which favours it.
+
+`check_text` shows both measures next to random orders for one text, where no interval is possible.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +30,7 @@ from larvatus.core.tables import Column, Table, Tabular
 from larvatus.inference.interpret.attributions import ExplainOptions, attribute, masked_scores
 from larvatus.metrics.figures import Figure
 from larvatus.metrics.intervals import Interval, bootstrap
+from larvatus.metrics.ranking import spearman
 from larvatus.tasks.outcome import ExplainedOutcome
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
@@ -168,6 +171,63 @@ def drops(outcome: ExplainedOutcome, orders: Sequence[Ints], mask: int) -> Doubl
     fallen = probabilities[0] - probabilities[1:].reshape(2, len(orders), len(SHARES))
     means: Doubles = fallen.mean(-1).T
     return means
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodOnText:
+    """One method on one text, next to random orders of its words and to leave-one-out."""
+
+    method: str
+    comprehensiveness: float
+    sufficiency: float
+    beaten: float
+    """Share of the random orders with a lower comprehensiveness minus sufficiency; a tie counts half."""
+    agreement: float | None
+    """Spearman's ρ of its scores with those of leave-one-out; None for leave-one-out itself and for equal scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFaithfulness:
+    """Methods on one text."""
+
+    rows: tuple[MethodOnText, ...]
+    random: tuple[float, float]
+    """Mean comprehensiveness and sufficiency of the random orders."""
+    orders: int
+
+
+def check_text(
+    outcome: ExplainedOutcome,
+    scores: Mapping[str, Doubles],
+    mask: int,
+    *,
+    orders: int = 2 * ORDERS,
+    seed: int = 0,
+) -> TextFaithfulness | None:
+    """Both measures of each method's scores [W] on one text; None for a number, or fewer than two words."""
+    words = len(outcome.spans)
+    if outcome.is_number or words < 2:
+        return None
+    sampled = [stream(seed, "random order", 0, item).permutation(words) for item in range(orders)]
+    both = drops(outcome, [*(np.argsort(-each, kind="stable") for each in scores.values()), *sampled], mask)
+    overall, random = both[:, 0] - both[:, 1], both[len(scores) :]
+    left_out = scores.get("leave-one-out")
+    rows = []
+    for number, (name, each) in enumerate(scores.items()):
+        lower = np.sign(overall[number] - overall[len(scores) :])
+        rho = math.nan if left_out is None or each is left_out else spearman(each, left_out)
+        rows.append(
+            MethodOnText(
+                method=name,
+                comprehensiveness=float(both[number, 0]),
+                sufficiency=float(both[number, 1]),
+                beaten=float((1 + lower).mean() / 2),
+                agreement=None if math.isnan(rho) else rho,
+            )
+        )
+    return TextFaithfulness(
+        rows=tuple(rows), random=(float(random[:, 0].mean()), float(random[:, 1].mean())), orders=orders
+    )
 
 
 def _table(

@@ -3,6 +3,7 @@
 report.best("linear").layer, report.expected_layer.value
 report.layer(4, "linear")["accuracy"].value
 print(report)
+ProbeReport.from_json(text)                         # what `larvatus probe --json` printed
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from larvatus.core.drawing import Element, element, folded_table, in_notebook, scroll_box
+from larvatus.core.errors import DataError
 from larvatus.core.tables import Cell, Column, Row, Table, Tabular
 from larvatus.metrics.figures import Figure
 from larvatus.metrics.intervals import Interval
@@ -33,6 +37,8 @@ COLUMNS = {
     "root": "root",
 }
 """Metrics of a layer in the order of the table, and the names of their columns."""
+MOST_ROWS = 1_000
+"""Most rows of a stored report."""
 UNIT = "texts"
 """What intervals are over."""
 WHOLE = ("bits", "compression", "compression_random", "spearman", "depth_spearman")
@@ -127,6 +133,27 @@ class ProbeReport(Tabular):
             "notes": list(self.notes),
         }
 
+    @classmethod
+    def from_json(cls, text: str | bytes) -> ProbeReport:
+        """The report that `to_dict` wrote; any other text is refused."""
+        try:
+            stored = msgspec.json.decode(text, type=_StoredReport)
+            rows = tuple(map(_stored_layer, stored.layers))
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as fault:
+            raise DataError(f"this is no output of larvatus probe --json: {fault}") from fault
+        scores = {name for row in rows for name in (next(iter(row.metrics)),)}
+        if scores != {stored.metric}:
+            raise DataError(f"this is no output of larvatus probe --json: its layers have no {stored.metric!r}")
+        intervals = {name: value.interval() for name, value in stored.baselines.items()}
+        if not all(0 <= value.value <= 1 for value in intervals.values()):
+            raise DataError("this is no output of larvatus probe --json: a baseline is no share")
+        expected = None if stored.expected_layer is None else stored.expected_layer.interval()
+        same = {name: getattr(stored, name) for name in ("model", "data", "task", "metric", "counts", "seed")}
+        centre, notes = stored.centre_of_gravity, tuple(stored.notes)
+        return cls(
+            **same, layers=rows, baselines=intervals, expected_layer=expected, centre_of_gravity=centre, notes=notes
+        )
+
     def table(self) -> Table:
         """Layers below each other; the best of each kind is bold."""
         names = [name for name in COLUMNS if any(name in each.metrics for each in self.layers)]
@@ -179,6 +206,49 @@ class ProbeReport(Tabular):
         return f"<ProbeReport {self.task}: best layer {best.layer}, {self.metric} {best.score.value:.4f} ({best.kind})>"
 
 
+class _StoredInterval(msgspec.Struct):
+    """An interval of `to_dict`; its samples are not stored."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+    def interval(self) -> Interval:
+        value, low, high = (math.nan if each is None else each for each in (self.value, self.low, self.high))
+        return Interval(value, low, high, math.nan, 0)
+
+
+class _StoredReport(msgspec.Struct):
+    model: str
+    data: str
+    task: str
+    metric: Literal["accuracy", "uuas"]
+    seed: int
+    counts: dict[str, int]
+    layers: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MOST_ROWS)]
+    baselines: dict[str, _StoredInterval]
+    expected_layer: _StoredInterval | None
+    centre_of_gravity: float | None
+    notes: list[str]
+
+
+def _stored_layer(row: dict[str, Any]) -> LayerProbe:
+    """A row of `to_dict`. Values that are drawn are shares."""
+    layer = msgspec.convert(row.get("layer"), Annotated[int, msgspec.Meta(ge=0, le=MOST_ROWS)])
+    kind: ProbeKind = msgspec.convert(row.get("probe"), ProbeKind)
+    metrics = {}
+    for name in (name for name in COLUMNS if name in row):
+        three = {"value": row[name], "low": row.get(f"{name}_low"), "high": row.get(f"{name}_high")}
+        metrics[name] = msgspec.convert(three, _StoredInterval).interval()
+    for name in ("accuracy", "uuas", "control", "random"):
+        value = metrics.get(name)
+        if value is not None and not 0 <= value.low <= value.value <= value.high <= 1:
+            raise msgspec.ValidationError(f"{name} of layer {layer} is no share with its interval")
+    if not metrics:
+        raise msgspec.ValidationError(f"layer {layer} has no score")
+    return LayerProbe(layer=layer, kind=kind, metrics=metrics)
+
+
 def _cell(each: LayerProbe, name: str, *, bold: bool) -> Cell:
     value = each.metrics.get(name)
     if value is None or math.isnan(value.value):
@@ -218,7 +288,7 @@ def layer_picture(
     """Lines over layers with 95% intervals as bars; baselines are thin level lines. Without scripts."""
     layers = sorted({layer for points in lines.values() for layer, _ in points})
     low = min((value.low for points in lines.values() for _, value in points), default=0.0)
-    floor = max(0.0, math.floor(10 * min(low, *(value.value for value in baselines.values()), 1.0)) / 10)
+    floor = max(0.0, math.floor(10 * min(low, *(value.value for value in baselines.values()), 0.9)) / 10)
 
     def x(layer: int) -> float:
         return MARGIN + (layers.index(layer) + 0.5) * (WIDTH - MARGIN) / len(layers)

@@ -42,12 +42,15 @@ def explain(
 ) -> Explanation:
     """A prediction attributed to words by each method. `number` is that of the text, for messages."""
     check_explainable(model, options)
-    if is_finetuned(model.bundle):
-        task = task_of(model.bundle)
-        outcome = task.outcome(model.bundle, task.example(given, InputPlace("text", number)), choice)
-    else:
-        outcome = fill_outcome(model, given, choice)
-    return explained(model, outcome, options)
+    return explained(model, outcome_of(model, given, choice, number=number), options)
+
+
+def outcome_of(model: LoadedModel, given: Input, choice: OutcomeChoice, *, number: int = 1) -> ExplainedOutcome:
+    """The prediction to explain: of its task for a fine-tuned model, the fill of a blank for any other."""
+    if not is_finetuned(model.bundle):
+        return fill_outcome(model, given, choice)
+    task = task_of(model.bundle)
+    return task.outcome(model.bundle, task.example(given, InputPlace("text", number)), choice)
 
 
 def check_explainable(model: LoadedModel, options: ExplainOptions) -> None:

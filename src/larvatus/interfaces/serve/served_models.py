@@ -36,12 +36,13 @@ from larvatus.interfaces.serve.responses import CannotDo, NoSuchModel
 from larvatus.interfaces.serve.served_index import ServedIndex
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.models.bundle.model_names import NAME
-from larvatus.models.bundle.named_tensors import SUFFIX
 from larvatus.models.network import Network
 from larvatus.models.nn.encoder import Encoder
 
 ENCODER_CALLS = ("two_streams",)
 """Methods of encoders, where they have them, that run by themselves."""
+BATCHED = ("forward", "at", "attention", *ENCODER_CALLS)
+"""Methods that a batched encoder replaces."""
 
 
 @dataclass(eq=False)
@@ -144,8 +145,7 @@ def _free_name(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _standardisers(model: Model) -> dict[str, Standardiser]:
-    files = sorted((Path(model.bundle.path) / STANDARDISERS.folder).glob(f"*{SUFFIX}"))
-    loaded = {file.name.removesuffix(SUFFIX): model.standardiser(file.name.removesuffix(SUFFIX)) for file in files}
+    loaded = {name: model.standardiser(name) for name in STANDARDISERS.names(Path(model.bundle.path))}
     return {name: standardiser for name, standardiser in loaded.items() if standardiser is not None}
 
 
@@ -174,6 +174,24 @@ def _batched_network(network: Network, encoders: dict[str, Encoder], batcher: Ba
     view = network.view(encoder=batched_encoder(encoder, batcher))
     if network.generator is not None:
         view.generator = _batched_network(network.generator, encoders, batcher)
+    return view
+
+
+def unbatched(model: Model) -> Model:
+    """The model without the batcher: gradients and edited encoders run their own passes, in the caller's thread."""
+    plain = copy.copy(model)
+    plain.network = _unbatched_network(model.network)
+    plain.bundle = dataclasses.replace(model.bundle, network=plain.network)
+    return plain
+
+
+def _unbatched_network(network: Network) -> Network:
+    encoder = copy.copy(network.encoder)
+    for name in BATCHED:
+        encoder.__dict__.pop(name, None)
+    view = network.view(encoder=encoder)
+    if network.generator is not None:
+        view.generator = _unbatched_network(network.generator)
     return view
 
 

@@ -29,7 +29,9 @@ from larvatus.inference.model import Model
 from larvatus.interfaces.serve.app import build_app
 from larvatus.interfaces.serve.settings import ServeSettings
 from larvatus.interfaces.studio.http import POLICY, StudioMiddleware, with_error_responses
+from larvatus.interfaces.studio.interpreting import interpreting_routes
 from larvatus.interfaces.studio.learn import Learner
+from larvatus.interfaces.studio.probing import make_prober, probe_routes
 from larvatus.interfaces.studio.routes import StudioModels, learn_routes, reading_routes, search_routes
 from larvatus.interfaces.studio.search import IndexBuilder
 from larvatus.interfaces.studio.settings import Folders
@@ -88,24 +90,27 @@ def add_studio(
     """Add the studio to an app. `names` are accepted as hosts, as well as names of this machine."""
     token = secrets.token_urlsafe(24)
     learner = Learner(folders, models.publish, device=device)
+    prober = make_prober(folders, device)
     builder = IndexBuilder(folders.searched, lambda: models.served)
     routes = {
         **reading_routes(folders, models),
         **learn_routes(learner, models),
         **search_routes(builder, models),
+        **interpreting_routes(models),
+        **probe_routes(prober, models),
     }
     for (method, path), answer in routes.items():
         app.add_route(path, with_error_responses(answer), methods=[method], include_in_schema=False)
     add_page(app)
     app.add_middleware(StudioMiddleware, names=tuple(names), token=token)
-    _close_with(app, learner, builder)
+    _close_with(app, learner, prober, builder)
     app.state.studio_token = token
     app.state.studio_learner = learner
     return app
 
 
-def _close_with(app: Starlette, learner: Learner, builder: IndexBuilder) -> None:
-    """Stop the training, and the build of an index, when the server stops."""
+def _close_with(app: Starlette, *jobs: Learner | IndexBuilder) -> None:
+    """Stop the training, the probe, and the build of an index, when the server stops."""
     before = app.router.lifespan_context
 
     @asynccontextmanager
@@ -114,7 +119,7 @@ def _close_with(app: Starlette, learner: Learner, builder: IndexBuilder) -> None
             try:
                 yield state
             finally:
-                await asyncio.to_thread(learner.close)
-                await asyncio.to_thread(builder.close)
+                for job in jobs:
+                    await asyncio.to_thread(job.close)
 
     app.router.lifespan_context = both

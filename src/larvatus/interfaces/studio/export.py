@@ -33,7 +33,7 @@ from larvatus.models.bundle.model_names import NAME, model_or_packaged
 from larvatus.models.bundle.page_graph import masked_head, page_bytes, write_page_graph
 
 PAGE = Path(__file__).parent / "page"
-STYLES = ("tokens", "base", "shell", "parts", "marks", "views")
+STYLES = ("tokens", "base", "shell", "parts", "marks", "views", "explain")
 RUNTIME, RUNTIME_VERSION = "onnxruntime-web", "1.30.0"
 """npm package that runs the model in the browser, and the version that was tested."""
 RUNTIME_FILES = {"ort.wasm.bundle.min.mjs": "ort.js", "ort-wasm-simd-threaded.wasm": "ort.wasm"}

@@ -15,7 +15,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,13 +33,21 @@ ENOUGH = 2**20
 """Most bytes of a job."""
 
 
+Job = TypeVar("Job", bound=LearnJob)
+
+
 def main() -> int:
+    return run_job(LearnJob, train)
+
+
+def run_job(kind: type[Job], work: Callable[[Job, Send], None]) -> int:
+    """Read the job and run it; its events and how it ends go to standard output."""
     send = _channel()
-    job = msgspec.json.decode(_first_line(), type=LearnJob)
+    job = msgspec.json.decode(_first_line(), type=kind)
     threading.Thread(target=_stop_on_input, daemon=True).start()
     os.nice(NICENESS)
     try:
-        train(job, send)
+        work(job, send)
     except LarvatusError as fault:
         send(error=str(fault), stopped=isinstance(fault, Preempted))
         return fault.exit_code

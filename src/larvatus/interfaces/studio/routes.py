@@ -38,7 +38,7 @@ from larvatus.core.drawing import STYLE, as_json, element
 from larvatus.core.errors import DataError, UsageError, did_you_mean
 from larvatus.core.regular_files import is_there, read_text
 from larvatus.inference.maps.clusters import principal_components
-from larvatus.inference.model import load
+from larvatus.inference.model import Model, load
 from larvatus.inference.search.late_index import QueryWords, match_words
 from larvatus.inference.search.text_vectors import unit_vectors
 from larvatus.interfaces.serve.responses import NoSuchIndex, NoSuchModel, WrongBody
@@ -83,12 +83,16 @@ class StudioModels:
     served: ServedModels
     device: str = "auto"
 
-    def directory(self, name: str | None) -> Path:
-        """Directory of a served model; None for the first. Raises if it is not served."""
+    def model(self, name: str | None) -> Model:
+        """A served model; None for the first. Raises if it is not served."""
         models = self.served.models
         if name is not None and name not in models:
             raise NoSuchModel(f"there is no model {name!r}{did_you_mean(name, models)}")
-        return Path(next(iter(models.values()) if name is None else iter([models[name]])).model.bundle.path)
+        return next(iter(models.values()) if name is None else iter([models[name]])).model
+
+    def directory(self, name: str | None) -> Path:
+        """Directory of a served model."""
+        return Path(self.model(name).bundle.path)
 
     def publish(self, directory: Path) -> str:
         """Serve a model that was just trained, and return its name."""

@@ -20,6 +20,8 @@ EXAMPLES = "studio-examples"
 
 SEARCHED = "studio-search"
 """Folder below `runs` with the files that Search indexed, and their indexes."""
+PROBED = "studio-probes"
+"""Folder below `runs` with the files that Probe read, and their reports."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,22 @@ class Folders:
     @property
     def searched(self) -> Path:
         return self.runs / SEARCHED
+
+    @property
+    def probes(self) -> ProbeFolders:
+        return ProbeFolders(runs=self.runs)
+
+
+class ProbeFolders(Folders):
+    """Where Probe keeps a file and its report: both in one folder."""
+
+    @property
+    def models(self) -> Path:
+        return self.runs / PROBED
+
+    @property
+    def examples(self) -> Path:
+        return self.runs / PROBED
 
 
 class StudioSettings(ListenSettings):

@@ -53,6 +53,10 @@ class NamedTensors:
         refuse_link(directory / self.folder)
         return directory / self.folder / (name + SUFFIX)
 
+    def names(self, directory: Path) -> list[str]:
+        """Names of the files of a model."""
+        return sorted(file.name.removesuffix(SUFFIX) for file in (directory / self.folder).glob("*" + SUFFIX))
+
     def find(self, directory: Path, name: str) -> Path:
         """The same of a file that exists."""
         path = self.path(directory, name)
@@ -62,7 +66,7 @@ class NamedTensors:
             return path
         if name.endswith(SUFFIX):
             raise ArtefactError(f"{path} does not exist; fit it: {self.make} --model {directory} --out {path}")
-        known = sorted(file.name.removesuffix(SUFFIX) for file in (directory / self.folder).glob("*" + SUFFIX))
+        known = self.names(directory)
         raise ArtefactError(
             f"{directory} has no {self.what} {name!r}{did_you_mean(name, known)}; "
             f"fit one: {self.make} --model {directory} --corpus TEXT --name {name}"

@@ -33,6 +33,8 @@ def views(words: str, spans: str) -> list[View]:
         ("inside", {"model": words}, ".lines-to"),
         ("senses", {"model": words, "clusters": 2, "at": 1}, ".near-row"),
         ("compare", {"model": words}, ".cosines"),
+        ("why", {"model": words}, ".why"),
+        ("swap", {"model": words}, ".swap-map"),
         (
             "label",
             {"model": spans, "text": "The mayor of Paris met the owners of the old bank near the river on Monday."},
@@ -67,12 +69,14 @@ def take(address: str, out: Path, models: tuple[str, str], only: Collection[str]
         for name, params, drawn in views(*models):
             if only and name not in only:
                 continue
-            page.emulate_media(color_scheme="dark" if name == "inside" else "light")
+            page.emulate_media(color_scheme="dark" if name in ("inside", "swap") else "light")
             page.goto("about:blank")
             page.goto(f"{address}#/{name}?{urlencode(params)}")
             page.locator(drawn).first.wait_for(timeout=PATIENCE_MS)
             if name == "learn":
                 learn(page)
+            if name in ("why", "swap"):
+                page.locator(drawn).first.evaluate("(table) => table.closest('.card').scrollIntoView()")
             if name == "senses":
                 page.locator(".plane").scroll_into_view_if_needed()
             page.wait_for_timeout(1_500)  # fonts, plots

@@ -54,14 +54,14 @@ def test_the_theme_can_be_chosen_and_is_kept(open_studio: Callable[..., Guarded]
 def test_the_navigation_leads_to_every_view_by_its_own_address(studio: Guarded) -> None:
     page = studio.open("fill")
     names = page.get_by_role("navigation").get_by_role("link").all_inner_texts()
-    assert len(names) == len(STATES) == 9
+    assert len(names) == len(STATES) == 13
     addresses = set()
     for name in names:
         page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
         page.get_by_role("heading", level=1, name=name).wait_for()
         assert page.title().startswith(name)
         addresses.add(studio.view())
-    assert len(addresses) == 9
+    assert len(addresses) == 13
     page.go_back()
     page.get_by_role("heading", level=1, name=names[-2]).wait_for()
 

@@ -135,7 +135,8 @@ def test_words_are_blanked_and_layers_read_by_keyboard(open_page: Callable[..., 
     page.keyboard.press("Enter")
     page.locator(".lens").wait_for()
     rows = page.locator(".lens tbody th").all_inner_texts()
-    assert rows == ["4", "3", "2", "1", "0"]
+    assert [row.split(",")[0] for row in rows] == ["4", "3", "2", "1", "0"]
+    assert sum("decided" in row for row in rows) == 1
     assert page.locator(".lens tbody tr").first.locator("td").nth(1).inner_text() == "1"  # the last layer's own answer
     studio.until_address("blanks=1")
 
@@ -173,12 +174,15 @@ def test_fills_are_those_of_python(answers: Callable[..., Any], model: Path) -> 
 
 
 def test_the_lens_ends_in_what_the_model_fills_in(answers: Callable[..., Any], model: Path) -> None:
-    (blank,) = answers("/v1/lens", text=TEXT)["blanks"]
-    best = larvatus.load(str(model)).fill(TEXT)[0]
-    assert [row["layer"] for row in blank["layers"]] == [0, 1, 2, 3, 4]
-    assert blank["answer"] == blank["layers"][-1]["fills"][0]["token"] == best.token
-    assert blank["layers"][-1]["probability"] == pytest.approx(best.probability, abs=1e-3)
+    (blank,) = answers("/studio/api/lens", text=TEXT)["blanks"]
+    loaded = larvatus.load(str(model))
+    assert blank["layers"][-1]["top"][0]["token"] == loaded.fill(TEXT)[0].token
     assert blank["layers"][-1]["rank"] == 1
+    wanted = loaded.lens(TEXT, top=5).blanks[0]
+    assert blank["decided"] == wanted.decided
+    for mine, theirs in zip(blank["layers"], wanted.layers, strict=True):
+        assert (mine["layer"], mine["final"]) == (theirs.layer, pytest.approx(theirs.final, abs=1e-3))
+        assert [word["token"] for word in mine["top"]] == [word.token for word in theirs.top]
 
 
 def test_attention_and_types_of_heads_are_those_of_python(answers: Callable[..., Any], model: Path) -> None:

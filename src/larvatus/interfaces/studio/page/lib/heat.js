@@ -4,10 +4,10 @@ import { colour } from "./theme.js";
 
 const channels = (hex) => [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
 
-/** A function of 0 … 1 that gives [r, g, b] between --heat-0 and --heat-1. */
-export function ramp() {
+/** A function of 0 … 1 that gives [r, g, b] between --heat-0 and --heat-1, or another colour of the theme. */
+export function ramp(to = "--heat-1") {
   const low = channels(colour("--heat-0"));
-  const high = channels(colour("--heat-1"));
+  const high = channels(colour(to));
   return (part) => {
     const share = Math.max(0, Math.min(1, part));
     return low.map((value, n) => Math.round(value + (high[n] - value) * share));

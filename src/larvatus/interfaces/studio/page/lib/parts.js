@@ -127,6 +127,9 @@ export async function within(place, task, { words = "Reading…" } = {}) {
   }
 }
 
+/** A table in a box that scrolls sideways where it is wide, also by keys. */
+export const tableBox = (label, table) => h("div", { class: "table-wrap", tabindex: 0, role: "region", "aria-label": label }, table);
+
 /** 12345 → "12,345". */
 export const count = (number) => Number(number).toLocaleString("en");
 
@@ -136,3 +139,6 @@ export function percent(share) {
   if (value >= 99.95 || value === 0) return `${Math.round(value)} %`;
   return value >= 0.1 ? `${value.toFixed(1)} %` : `${value.toPrecision(1)} %`;
 }
+
+/** 0.123 → "+0.12" */
+export const signed = (value, digits = 2) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;

@@ -153,11 +153,12 @@ export function makeModel(card, run, tokenizer) {
       const [answer] = largest(each.at(-1), allowed[n], 1);
       const rows = each.map((log, layer) => ({
         layer,
-        fills: largest(log, allowed[n], top).map((id) => ({ token: tokens[id], probability: Math.exp(log[id]) })),
-        probability: Math.exp(log[answer]),
+        top: largest(log, allowed[n], top).map((id) => ({ token: tokens[id], probability: Math.exp(log[id]) })),
+        final: Math.exp(log[answer]),
         rank: 1 + allowed[n].filter((id) => log[id] > log[answer]).length,
       }));
-      return { answer: tokens[answer], layers: rows };
+      const others = rows.filter((row) => row.rank > 1);
+      return { layers: rows, decided: others.length ? others.at(-1).layer + 1 : 0 };
     };
     return { text, blanks: logs.map(blankOf), read: covered(spans), total: blanks.ids.length };
   }
@@ -214,7 +215,7 @@ export function makeModel(card, run, tokenizer) {
     };
   }
 
-  const routes = { "/v1/fill": fill, "/v1/lens": lens, "/v1/attention": attention, "/v1/similar": async ({ texts, layers: choice }) => ({ cosines: cosinesOf(await vectorsOf(texts, choice)) }), "/v1/senses": senses };
+  const routes = { "/v1/fill": fill, "/studio/api/lens": lens, "/v1/attention": attention, "/v1/similar": async ({ texts, layers: choice }) => ({ cosines: cosinesOf(await vectorsOf(texts, choice)) }), "/v1/senses": senses };
   return { post: (path, body) => routes[path](body) };
 }
 

@@ -10,9 +10,18 @@ export const groups = [
     title: "Look",
     views: [
       { id: "fill", title: "Fill", load: () => import("./fill.js") },
+      { id: "layers", title: "Layers", load: () => import("./layers.js") },
       { id: "inside", title: "Inside", load: () => import("./inside.js") },
       { id: "senses", title: "Senses", load: () => import("./senses.js") },
       { id: "compare", title: "Compare words", load: () => import("./compare.js") },
+    ],
+  },
+  {
+    title: "Explain",
+    views: [
+      { id: "why", title: "Why", load: () => import("./why.js") },
+      { id: "swap", title: "Swap", load: () => import("./swap.js") },
+      { id: "probe", title: "Probe", load: () => import("./probe.js") },
     ],
   },
   {

@@ -36,7 +36,7 @@ async function textOf(file, most) {
 }
 
 /** A place to drop a file, a button to choose one, a box to paste into. `given({name, text})` is told of each. */
-export function fileChooser({ limits, given }) {
+export function fileChooser({ limits, given, example = EXAMPLE }) {
   const said = h("div", { "aria-live": "polite" });
   const box = textBox("", () => {}, { placeholder: "text,label\nA fine film,good\n…", rows: 4, class: "paste" });
   const input = h("input", { type: "file", class: "visually-hidden", tabindex: -1, "aria-label": "File of labelled examples", accept: [...limits.endings, "text/plain", "text/csv"].join(","), onchange: () => input.files[0] && take(input.files[0]) });
@@ -60,7 +60,7 @@ export function fileChooser({ limits, given }) {
     },
     h("p", null, h("strong", null, "Drop a file of labelled examples"), " or choose one."),
     h("p", { class: "faint" }, `CSV, TSV, CoNLL or JSONL, UTF-8, up to ${count(limits.bytes / 1e6)} MB. It stays on this machine.`),
-    h("div", { class: "row row-middle" }, h("button", { type: "button", class: "button button-main", onclick: () => input.click() }, "Choose a file"), h("button", { type: "button", class: "button", onclick: () => given(EXAMPLE) }, "Take an example")),
+    h("div", { class: "row row-middle" }, h("button", { type: "button", class: "button button-main", onclick: () => input.click() }, "Choose a file"), h("button", { type: "button", class: "button", onclick: () => given(example) }, "Take an example")),
     input,
   );
   const paste = h("details", { class: "stack" }, h("summary", null, "Or paste rows"), field("Rows", box, "Tables with a header, or words and tags a line."), h("div", null, h("button", { type: "button", class: "button", onclick: () => given({ name: "pasted.txt", text: box.value }) }, "Look at these rows")));
