@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from larvatus.core import files
 from larvatus.core.regular_files import is_there, read_text
 from larvatus.models.bundle.card import claim_section, figures_section, format_claim
-from larvatus.models.bundle.claims import Claim
+from larvatus.models.bundle.claims import COMMANDS, Claim
 from larvatus.models.bundle.directory import CARD
 from larvatus.models.bundle.manifest import read_manifest
 from larvatus.models.bundle.partial_updates import LONGEST_CARD, card_state
@@ -48,7 +48,7 @@ def card_of(directory: Path) -> dict[str, Any]:
     state = card_state(directory)
     return {
         "text": state.text,
-        "claims": [_row(claim) for claim in state.claims],
+        "claims": [_row(claim) for claim in sorted(state.claims, key=_section_order)],
         "edited": state.edited,
         "ours": True,
         **arrange(state.text, state.claims),
@@ -131,6 +131,11 @@ def _front_matter(text: str) -> tuple[str, str]:
 
 def _title(line: str) -> str:
     return line.lstrip("#").strip().rstrip("#").strip()
+
+
+def _section_order(claim: Claim) -> int:
+    """Claims are in the order of the card's sections, whenever they were added."""
+    return list(dict.fromkeys([*COMMANDS.values(), claim_section(claim)])).index(claim_section(claim))
 
 
 def _row(claim: Claim) -> dict[str, Any]:

@@ -89,7 +89,11 @@ def train(job: LearnJob, send: Send) -> FineTunedModel:
 def compare(job: LearnJob, model: FineTunedModel, send: Send) -> None:
     """Report the candidates of a search, and the model next to a bag of words."""
     if model.search is not None:
-        send(candidates=[msgspec.to_builtins(each) for each in model.search.candidates], chosen=model.search.chosen)
+        send(
+            candidates=[msgspec.to_builtins(each) for each in model.search.candidates],
+            chosen=model.search.chosen,
+            not_tried=list(model.search.skipped),
+        )
     try:
         compared = compare_with_bag_of_words(job, model, send)
     except LarvatusError as fault:  # the model is saved whatever becomes of the comparison

@@ -49,7 +49,9 @@ const isRule = (line) => /^\s*\|?[\s:|-]*-[\s:|-]*\|?\s*$/.test(line) && line.in
 
 function table(lines) {
   const [head, , ...rows] = lines;
-  const row = (tag, line) => h("tr", null, cells(line).map((cell) => h(tag, tag === "th" ? { scope: "col" } : { class: NUMBER.test(cell) ? "number" : null }, inline(cell))));
+  const numeric = cells(rows[0] ?? "").map((cell) => NUMBER.test(cell));
+  const kind = (tag, cell, column) => (tag === "td" ? NUMBER.test(cell) : numeric[column]) && "number";
+  const row = (tag, line) => h("tr", null, cells(line).map((cell, column) => h(tag, { scope: tag === "th" ? "col" : null, class: kind(tag, cell, column) }, inline(cell))));
   return h("div", { class: "table-wrap", tabindex: 0, role: "region", "aria-label": "Table" }, h("table", { class: "table" }, h("thead", null, row("th", head)), h("tbody", null, rows.map((line) => row("td", line)))));
 }
 

@@ -50,7 +50,7 @@ function textCard({ sections, front_matter: front }) {
   if (!sections.length && !front) return null;
   const folds = sections.map(({ title, text }) => section(title, null, () => markdown(text, 2)));
   const hub = front && section("Facts for the hub", null, () => h("pre", { class: "code", tabindex: 0 }, front));
-  return h("section", { class: "card folds", "aria-label": "Sections of the card" }, h("h2", null, "The card"), h("div", null, folds, hub));
+  return h("section", { class: "card folds", "aria-label": "Sections of the card" }, h("h2", null, "Sections of the card"), h("div", null, folds, hub));
 }
 
 function claimRows(claims) {

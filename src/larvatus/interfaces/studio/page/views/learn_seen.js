@@ -39,7 +39,7 @@ function unusableRows(seen, skipped, onSkip) {
   ]);
   const list = h("details", { open: places.length <= SHOWN_ROWS }, h("summary", null, skipped ? "Skipped rows" : "These rows"), h("ul", { class: "places" }, places));
   const button = h("button", { type: "button", class: "button", onclick: () => onSkip(!skipped) }, skipped ? "Do not skip them" : `Skip ${seen.unusable === 1 ? "it" : "them"}`);
-  const said = skipped ? `${rows} skipped; the others are trained on.` : `${rows} cannot be used, for want of a text or a label, or for another fault.`;
+  const said = skipped ? `${rows} skipped; the others are trained on.` : `${rows} cannot be used.`;
   return h("div", { class: skipped ? "notice notice-warn stack" : "notice notice-bad stack", role: skipped ? "status" : "alert" }, h("div", { class: "spread" }, h("strong", null, said), button), list);
 }
 
