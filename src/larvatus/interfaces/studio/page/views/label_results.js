@@ -91,7 +91,7 @@ function chosen(item) {
       h("span", { class: "number" }, percent(share)),
       h("span", { class: "bar-track", "aria-hidden": "true" }, h("span", { class: "bar", style: { "inline-size": `${Math.max(0.4, 100 * share)}%` } })),
     );
-  return [h("p", { class: "answer", dir: "auto" }, item.ending, h("span", { class: "faint" }, ` ${percent(item.probability)}`)), h("ol", { class: "choices", "aria-label": "Endings" }, rows.map(row))];
+  return [h("p", { class: "answer", dir: "auto" }, item.ending, h("span", { class: "faint" }, ` ${percent(item.probability)}`)), h("ol", { class: "choices", "aria-label": "Endings and their probabilities" }, rows.map(row))];
 }
 
 const BY_TASK = { classify: classified, tag: tagged, spans: spanned, answer: answered, choose: chosen };
