@@ -11,8 +11,8 @@ import pytest
 import larvatus as lv
 from larvatus.core.errors import DataError, UsageError
 from larvatus.interfaces.studio.http import json_reply
-from larvatus.interfaces.studio.learn import Busy, Learner
-from larvatus.interfaces.studio.learn_process import train
+from larvatus.interfaces.studio.learn import Busy, Learner, Pace
+from larvatus.interfaces.studio.learn_process import compare, train
 from larvatus.interfaces.studio.learn_request import LearnJob, LearnOptions
 from larvatus.interfaces.studio.run_metrics import read_records
 from larvatus.interfaces.studio.settings import Folders
@@ -70,11 +70,44 @@ def test_rows_without_text_or_label_are_skipped_on_request(studio):
     body = {"name": "holes.csv", "text": text}
     seen = studio.post("/learn/check", body).json()
     assert (seen["may_learn"], seen["unusable"]) == (False, 2)
+    listed = {kind["name"]: (kind["count"], kind["places"]) for kind in seen["unusable_rows"]}
+    assert listed["empty text"] == (1, ["holes.csv:26: text is empty; drop the row, or give it a text"])
+    assert [places[0].partition(": ")[0] for _, places in listed.values()] == ["holes.csv:26", "holes.csv:27"]
     assert studio.post("/learn/start", body).status_code == 422
     seen = studio.post("/learn/check", {**body, "errors": "skip"}).json()
     assert (seen["may_learn"], seen["unusable"], seen["sizes"]) == (True, 2, {"train": 24})
+    assert {kind["name"] for kind in seen["unusable_rows"]} == set(listed)  # they are listed when they are skipped, too
     assert {each["name"]: each["message"] for each in seen["warnings"]}["empty text"] == "1 row skipped"
     assert studio.post("/learn/check", {**body, "errors": "ignore"}).status_code == 422
+
+
+def test_several_ways_are_compared_where_they_can_be(studio):
+    """By default of few single texts with one class each; of many on request; of nothing else."""
+
+    def ways(text, name="a.csv", **more):
+        seen = studio.post("/learn/check", {"name": name, "text": text, **more}).json()
+        return seen["searchable"], seen["trained"]
+
+    many = "text,label\n" + "".join(f"text {n},{'ab'[n % 2]}\n" for n in range(1_001))
+    pairs = "sentence1,sentence2,label\n" + "".join(f"text {n},other {n},{'ab'[n % 2]}\n" for n in range(20))
+    assert ways(CSV) == (True, "auto")
+    assert ways(many) == (True, "all")
+    assert ways(pairs) == ways(CONLL, "ner.conll") == (False, "all")
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"trained": "auto", "epochs": 3}, "leave epochs out"),
+        ({"trained": "auto", "rate": 0.1}, "leave rate out"),
+        ({"minutes": 2.0}, "choose trained = auto"),
+        ({"trained": "auto", "minutes": 0}, "minutes"),
+    ],
+)
+def test_options_of_a_comparison_are_its_own(studio, choices, words):
+    answer = studio.post("/learn/start", {"text": CSV, "name": "a.csv", "choices": choices})
+    assert answer.status_code == 422
+    assert words in answer.json()["error"]["message"]
 
 
 def test_training_skips_what_was_to_be_skipped(order, tmp_path):
@@ -138,6 +171,50 @@ def test_training_tells_its_steps_scores_and_words_and_writes_a_curve(order, tmp
     assert [record["step"] for record in records if record["kind"] == "train"] == steps
     assert all("validation_loss" in record for record in records if record["kind"] == "valid")
     assert lv.load(tmp_path / "out", device="cpu")("the river was deep").label in ("wet", "dry")
+
+
+def events_of(job):
+    """All that the process tells of a job."""
+    told: list[dict] = []
+    compare(job, train(job, lambda **values: told.append(values)), lambda **values: told.append(values))
+    return told
+
+
+def test_a_classifier_is_compared_with_a_bag_of_words_on_what_was_held_out(order):
+    told = events_of(order)
+    assert [each["stage"] for each in told if "stage" in each][0::100] == ["reading"]
+    assert told[-2] == {"stage": "comparing"}
+    compared = told[-1]["comparison"]
+    assert (compared["texts"], compared["metric"]) == (2, "accuracy")  # a tenth of 24
+    assert compared["outcome"] in ("model", "baseline", "unclear")
+    assert "bag of words" in compared["verdict"]
+
+
+def test_a_comparison_of_several_ways_tells_its_candidates(order):
+    told = events_of(msgspec.structs.replace(order, choices=LearnOptions(trained="auto", minutes=0.05)))
+    assert told[0] == {"stage": "searching"}
+    listed = next(each for each in told if "candidates" in each)
+    assert {"linear head", "TF-IDF, logistic regression"} <= {each["name"] for each in listed["candidates"]}
+    assert listed["chosen"] in {each["name"] for each in listed["candidates"]}
+    assert told[-1]["comparison"]["texts"] == 24
+
+
+def test_taggers_and_large_files_are_not_compared(order, tmp_path, monkeypatch):
+    (tmp_path / "ner.conll").write_text(CONLL)
+    tags = msgspec.structs.replace(order, task="tag", train=str(tmp_path / "ner.conll"), out=str(tmp_path / "tags"))
+    assert not any("comparison" in each for each in events_of(tags))
+    monkeypatch.setattr("larvatus.interfaces.studio.learn_process.MOST", 23)
+    told = events_of(order)
+    assert told[-1] == {"said": "a bag of words is compared on up to 23 examples, and here are 24"}
+
+
+def test_a_resumed_training_is_timed_from_where_it_resumed():
+    pace = Pace()
+    assert pace.left(100) is None
+    pace.step(60, at=5.0)
+    assert pace.left(100) is None
+    pace.step(80, at=9.0)
+    assert (pace.left(100), pace.left(80), pace.left(None)) == (4.0, 0.0, None)
 
 
 def follow(learner, *phases, seconds=WATCHDOG_S):

@@ -22,7 +22,7 @@ from larvatus.models.heads import ClassificationConfig
 from larvatus.tasks.candidates import search as searching
 from larvatus.tasks.candidates.report import BASELINE
 from larvatus.tasks.candidates.search import LAYERS, LINEAR, CandidateSearch, Trial, assign_folds
-from larvatus.tasks.trainer.config import FineTuneArguments
+from larvatus.tasks.trainer.config import Callbacks, FineTuneArguments
 from tests import warm
 from tests.tasks.conftest import tiny_bert
 
@@ -134,6 +134,19 @@ def test_the_best_candidate_is_chosen_and_of_equal_ones_the_simplest() -> None:
     assert chosen(linear=0.70, layers=0.85, tuned=0.95) == "fine-tuned: all weights"
 
 
+def test_the_chosen_candidate_is_compared_with_the_bag_of_words_on_the_same_texts(model: str) -> None:
+    said: list[str] = []
+    watch = Callbacks(say=said.append)
+    made = lv.finetune("classify", model, train=rows(60), device="cpu", auto=True, minutes=0.2, watch=watch)
+    scores = {each.name: each.score for each in made.search.candidates}
+    compared = made.search.comparison
+    assert (compared.texts, compared.metric) == (60, made.metric)
+    assert compared.baseline == pytest.approx(scores[BASELINE])
+    assert compared.model == pytest.approx(scores[made.search.chosen])
+    assert compared.low <= compared.model - compared.baseline <= compared.high
+    assert any(line.startswith(BASELINE) for line in said)  # one who watches a search is told of each candidate
+
+
 def test_the_bag_of_words_is_never_chosen(searched: tuple[Path, Any]) -> None:
     assert chosen(linear=0.60, words=0.95) == LINEAR
 
@@ -147,6 +160,7 @@ def test_the_result_shows_what_was_tried(searched: tuple[Path, Any]) -> None:
     assert record["folds"] == 5
     assert record["examples"] == 60
     assert made.scores == pytest.approx(record["values"])
+    assert made.search.chosen == record["chosen"]
     assert "95% interval" in str(made)
     assert "linear head" in (out / "README.md").read_text()
 

@@ -33,6 +33,7 @@ from larvatus.interfaces.api.task_settings import RunSettings, TuningMachine, sp
 from larvatus.interfaces.settings import loaded_model
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.tasks.candidates.finetune import SearchRun
+from larvatus.tasks.candidates.report import SearchReport
 from larvatus.tasks.candidates.search import refuse_unsearchable
 from larvatus.tasks.classify.options import ClassifyOptions
 from larvatus.tasks.examples import read_examples, read_with_problems, task_of_file
@@ -298,6 +299,8 @@ class FineTunedModel(Model):
     """Metrics on held-out examples; empty where none were held out."""
     metric: str
     """Metric that selected the weights; empty where none were held out."""
+    search: SearchReport | None
+    """Candidates of a search (`auto`), with their scores."""
 
     @classmethod
     def of(cls, model: Model, tuned: FineTuneResult) -> FineTunedModel:
@@ -307,6 +310,7 @@ class FineTunedModel(Model):
         if tuned.search is not None and tuned.scores is None:
             made.scores = dict(tuned.search.values)
         made.metric = tuned.metric
+        made.search = tuned.search
         held_out = f", scored on {len(tuned.dev):,}" if tuned.dev is not None else ""
         made._read = f"fine-tuned on {len(tuned.train):,} examples{held_out}"
         made._table = render_text(result_parts(tuned))

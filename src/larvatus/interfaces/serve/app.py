@@ -5,6 +5,7 @@
 
 `POST /v1/NAME` runs an operation: body in, `{"model": …, "results": […]}` out. `GET /v1/models` lists the models. `GET
 /openapi.json` is built from the operations and their structs, and `GET /docs` is the same as a page without scripts.
+`GET /` says what the server is (`start_page.py`).
 
 `GET /healthz` reports whether a forward pass of every encoder works, through the same queue as every request. The
 server is red from a failed pass until one succeeds. A check of a red server reports the failure even if its own pass
@@ -37,7 +38,7 @@ from larvatus.core.settings import field_docs
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.middleware.stack import add_middleware
 from larvatus.interfaces.serve.operations import OPERATIONS, AnyOperation
-from larvatus.interfaces.serve.operations.operation import Operation, read_body
+from larvatus.interfaces.serve.operations.operation import Operation, read_body, takes_text
 from larvatus.interfaces.serve.responses import (
     error_location,
     error_response,
@@ -48,6 +49,7 @@ from larvatus.interfaces.serve.responses import (
 )
 from larvatus.interfaces.serve.server import Server
 from larvatus.interfaces.serve.settings import ServeSettings
+from larvatus.interfaces.serve.start_page import add_start_page, curl_command
 from larvatus.models.nn.device import on_device
 
 ERRORS = {
@@ -87,10 +89,14 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _describe_fields(schema: dict[str, Any], kind: type) -> None:
+def _describe_fields(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
     for name, words in field_docs(kind).items():
         if name in schema["properties"]:
             schema["properties"][name].setdefault("description", words)
+    if takes_text(kind) and "texts" in schema.get("required", ()):
+        schema["properties"]["text"] = {"type": "string", "description": "One text, in place of texts."}
+        schema["required"] = [name for name in schema["required"] if name != "texts"]
+        schema["oneOf"] = [{"required": ["texts"]}, {"required": ["text"]}]
 
 
 def _operation(operation: AnyOperation, schema: dict[str, Any]) -> dict[str, Any]:
@@ -133,6 +139,7 @@ body { font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; p
 h2 { margin-top: 2.5rem; border-top: 1px solid; padding-top: 1rem; font-size: 1.2rem; }
 code, pre { font-family: ui-monospace, monospace; font-size: 0.9rem; }
 pre { overflow-x: auto; padding: 0.6rem; border: 1px solid; }
+.wide { overflow-x: auto; }
 table { border-collapse: collapse; }
 th, td { text-align: left; vertical-align: top; padding: 0.2rem 1rem 0.2rem 0; }
 """
@@ -176,14 +183,14 @@ def page(base: str) -> str:
 
 
 def _section(base: str, path: str, method: str, described: dict[str, Any], schemas: dict[str, Any]) -> str:
-    parts = [f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(described['summary'])}</p>"]
+    heading = f'<h2 id="{escape(described["operationId"])}"><code>{method.upper()} {escape(path)}</code></h2>'
+    parts = [f"{heading}<p>{escape(described['summary'])}</p>"]
     body = described.get("requestBody", {}).get("content", {}).get("application/json")
     if body is None:
         return parts[0] + f"<pre>curl {escape(base + path)}</pre>"
     parts.append(_fields(schemas[body["schema"]["$ref"].rsplit("/", 1)[1]]))
     for name, example in body["examples"].items():
-        sent = json.dumps(example["value"], ensure_ascii=False).replace("'", "\\u0027")
-        command = f"curl {base + path} -H 'Content-Type: application/json' -d '{sent}'"
+        command = curl_command(base + path, example["value"])
         parts.append(f"<p>{escape(name)}:</p><pre>{escape(command, quote=False)}</pre>")
     answer = described["responses"]["200"]["content"]["application/json"].get("example")
     if answer:
@@ -205,6 +212,8 @@ def _fields(schema: dict[str, Any]) -> str:
 def _default(name: str, field: dict[str, Any], schema: dict[str, Any]) -> str:
     if name in schema.get("required", ()):
         return "needed"
+    if {"required": [name]} in schema.get("oneOf", ()):
+        return "one of these is needed"
     return "" if field.get("default") is None else f"by default {json.dumps(field['default'])}"
 
 
@@ -213,8 +222,11 @@ def _default(name: str, field: dict[str, Any], schema: dict[str, Any]) -> str:
 TITLE = "Larvatus"
 
 
-def build_app(models: Sequence[Model], settings: ServeSettings | None = None) -> FastAPI:
-    """An application with every operation of the models below /v1/; `app.state.server` is its `Server`."""
+def build_app(models: Sequence[Model], settings: ServeSettings | None = None, *, start_page: bool = True) -> FastAPI:
+    """An application with every operation of the models below /v1/; `app.state.server` is its `Server`.
+
+    `start_page`: whether GET / describes the server; the studio has its own page there.
+    """
     server = Server.of(models, settings or ServeSettings())
 
     @asynccontextmanager
@@ -230,6 +242,8 @@ def build_app(models: Sequence[Model], settings: ServeSettings | None = None) ->
     add_operations(app, server)
     add_health(app, server)
     add_documentation(app)
+    if start_page:
+        add_start_page(app, server, openapi)
     add_middleware(app, server)
     return app
 

@@ -78,7 +78,7 @@ def build_studio(
     models: Sequence[Model], settings: ServeSettings, folders: Folders, *, device: str = "auto"
 ) -> FastAPI:
     """The studio around a server with these models; `device` is where Learn trains and runs its models."""
-    app = build_app(models, settings)
+    app = build_app(models, settings, start_page=False)
     names = (settings.host, *settings.host_allowed)
     add_studio(app, StudioModels(app.state.server.served, device), folders, names=names, device=device)
     return app

@@ -45,6 +45,33 @@ class Busy(RequestError, status=409):
 
 
 @dataclass
+class Pace:
+    """Seconds that a step takes, with the evaluations between steps.
+
+    >>> pace = Pace()
+    >>> pace.step(10, at=5.0); pace.step(30, at=9.0)
+    >>> pace.left(50)
+    4.0
+    """
+
+    first: tuple[int, float] | None = None
+    """The first step that was reported, and when: a resumed training does not begin at 0."""
+    last: tuple[int, float] = (0, 0.0)
+
+    def step(self, step: int, *, at: float) -> None:
+        self.last = (step, at)
+        if self.first is None or step < self.first[0]:
+            self.first = self.last
+
+    def left(self, steps: int | None) -> float | None:
+        """Seconds of the steps that are left; None before the second report."""
+        if steps is None or self.first is None or self.last[0] <= self.first[0]:
+            return None
+        each = (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
+        return round(each * max(0, steps - self.last[0]), 1)
+
+
+@dataclass
 class StudioTraining:
     """State of a training."""
 
@@ -53,7 +80,8 @@ class StudioTraining:
     phase: Phase = "training"
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))
     numbers: dict[str, Any] = field(default_factory=dict)
-    """Step, steps, loss, speed; epoch, metric and scores of the last evaluation."""
+    """Stage, step, steps, loss, speed; epoch, metric and scores of the last evaluation; the comparison."""
+    pace: Pace = field(default_factory=lambda: Pace())
     error: str = ""
     resumable: bool = False
     served_as: str | None = None
@@ -71,9 +99,21 @@ class StudioTraining:
             "error": self.error,
             "resumable": self.resumable,
             "model": self.served_as,
-            "seconds": round(time.monotonic() - self.begun if busy else self.seconds, 1),
+            "seconds": round(self.elapsed if busy else self.seconds, 1),
+            "left": self.left if self.phase == "training" else None,
             **self.numbers,
         }
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.begun
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that the training needs at most: it may end early. None if that is not known yet."""
+        if self.numbers.get("stage") == "searching":
+            return max(0.0, round(60 * self.job.choices.budget - self.elapsed, 1))
+        return self.pace.left(self.numbers.get("steps"))
 
 
 class Learner:
@@ -226,12 +266,14 @@ class Learner:
                         training.numbers.update(
                             {k: v for k, v in event.items() if k not in ("done", "error", "stopped")}
                         )
+                        if "step" in event:
+                            training.pace.step(event["step"], at=time.monotonic())
         return event
 
     @staticmethod
     def _ended(training: StudioTraining, event: dict[str, Any], code: int) -> Phase:
         if event.get("stopped") or (training.phase == "stopping" and code):
-            training.resumable = bool(event.get("stopped"))
+            training.resumable = bool(event.get("stopped")) and not training.job.choices.searches
             return "stopped"
         reason = str(
             event.get("error")

@@ -22,6 +22,8 @@ from larvatus.core.settings import Settings
 from larvatus.data.labelled.check import check
 from larvatus.data.labelled.problems import Errors, Problems, Report
 from larvatus.data.labelled.records import Dataset
+from larvatus.tasks.candidates.search import is_searchable
+from larvatus.tasks.classify.options import MINUTES
 from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, parse_file_options
 
@@ -29,6 +31,9 @@ MOST_BYTES = 2_000_000
 """Most bytes of a file that Learn trains on; larger ones are for `larvatus finetune`."""
 ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".conll", ".conllu", ".iob", ".iob2", ".bio", ".bioes", ".jsonl", ".json")
 LONGEST_NAME = 40
+SEARCH_MINUTES = 2.0
+SEARCH_UP_TO = 1_000
+"""Examples up to which several ways to train are compared, where nothing else is chosen."""
 EPOCHS, BATCH = whole(1, 1_000), whole(1, 1_024)
 
 
@@ -38,13 +43,38 @@ class LearnOptions(Settings):
     epochs: Annotated[int, EPOCHS] | None = None
     rate: LearningRate | None = None
     batch: Annotated[int, BATCH] | None = None
-    trained: Literal["all", "head", "last2", "lora"] | None = None
+    trained: Literal["auto", "all", "head", "last2", "lora"] | None = None
+    """Part of the model that is trained; auto compares several ways by cross-validation and keeps the best."""
+    minutes: Annotated[float, MINUTES] | None = None
+    """Time budget of auto."""
     seed: Seed | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.searches and self.minutes is not None:
+            raise UsageError("minutes is the time budget of auto; leave it out, or choose trained = auto")
+        for name in ("epochs", "rate", "batch") if self.searches else ():
+            if getattr(self, name) is not None:
+                raise UsageError(f"auto chooses how to train; leave {name} out, or choose what is trained")
+
+    @property
+    def searches(self) -> bool:
+        """Whether several ways to train are compared."""
+        return self.trained == "auto"
 
     def settings(self) -> dict[str, Any]:
         """The options that are set, as keywords of `larvatus.finetune`."""
         named = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in named.items() if value is not None}
+        given = {name: value for name, value in named.items() if value is not None}
+        if self.searches:
+            given |= {"auto": True, "minutes": self.budget}
+            del given["trained"]
+        return given
+
+    @property
+    def budget(self) -> float:
+        """Minutes that a search may take."""
+        return SEARCH_MINUTES if self.minutes is None else self.minutes
 
 
 def name_parts(name: str, endings: Sequence[str], *, refused: str, instead: str) -> tuple[str, str]:
@@ -129,13 +159,18 @@ class Recognised:
     guessed: bool
     data: Dataset[Any]
     report: Report
-    unusable: int
-    """Rows without text or label, for example: they are skipped, or prevent the training."""
+    problems: Problems
+    """Rows that cannot be used, such as those without text or label: they are skipped, or prevent the training."""
 
     @property
     def may_learn(self) -> bool:
         """Whether nothing prevents the training."""
         return not self.report.errors
+
+    @property
+    def searchable(self) -> bool:
+        """Whether several ways to train can be compared: single texts with one class each."""
+        return self.task == "classify" and is_searchable(self.data)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -150,7 +185,13 @@ class Recognised:
                 for example in self.data.examples[:SHOWN]
             ],
             "may_learn": self.may_learn,
-            "unusable": self.unusable,
+            "unusable": len(self.problems),
+            "unusable_rows": [
+                {"name": name, "count": count, "places": [str(each) for each in self.problems.examples[name]]}
+                for name, count in self.problems.counts.items()
+            ],
+            "searchable": self.searchable,
+            "trained": "auto" if self.searchable and len(self.data) <= SEARCH_UP_TO else "all",
             **self.report.to_dict(),
         }
 
@@ -170,7 +211,7 @@ def recognise(
     problems = Problems()
     data = TASKS[name].read(str(path), parse_file_options(name, columns or {}), problems=problems)
     report = check(data, None, problems=problems, shown=SHOWN, errors=errors)
-    return Recognised(task=name, guessed=task is None, data=data, report=report, unusable=len(problems))
+    return Recognised(task=name, guessed=task is None, data=data, report=report, problems=problems)
 
 
 @contextmanager

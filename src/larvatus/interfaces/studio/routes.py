@@ -33,16 +33,15 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from larvatus.core import files
 from larvatus.core.drawing import STYLE, as_json, element
 from larvatus.core.errors import DataError, UsageError, did_you_mean
-from larvatus.core.regular_files import is_there, read_text
 from larvatus.inference.maps.clusters import principal_components
 from larvatus.inference.model import Model, load
 from larvatus.inference.search.late_index import QueryWords, match_words
 from larvatus.inference.search.text_vectors import unit_vectors
 from larvatus.interfaces.serve.responses import NoSuchIndex, NoSuchModel, WrongBody
 from larvatus.interfaces.serve.served_models import ServedModels
+from larvatus.interfaces.studio.card_view import card_of
 from larvatus.interfaces.studio.http import Answer, json_reply, read_body, run_in_thread, whole_number
 from larvatus.interfaces.studio.learn import Learner
 from larvatus.interfaces.studio.learn_request import (
@@ -68,11 +67,6 @@ from larvatus.interfaces.studio.search import (
     NewCollection,
 )
 from larvatus.interfaces.studio.settings import Folders
-from larvatus.models.bundle.card import claim_section, format_claim
-from larvatus.models.bundle.claims import Claim
-from larvatus.models.bundle.directory import CARD
-from larvatus.models.bundle.manifest import read_manifest
-from larvatus.models.bundle.partial_updates import LONGEST_CARD, card_state
 from larvatus.tasks.registry import get_task
 
 
@@ -155,36 +149,6 @@ def list_runs(folder: Path) -> dict[str, Any]:
     there = find_runs(folder)
     runs = [described for name, run in there.runs.items() if (described := describe_run(name, run)) is not None]
     return {"folder": folder.name, "path": str(folder), "exists": folder.is_dir(), "runs": runs, "whole": there.whole}
-
-
-def card_of(directory: Path) -> dict[str, Any]:
-    """The card of a model that Larvatus wrote, or the README.md of another; `text` is empty if there is none."""
-    root = files.standing(directory)
-    if read_manifest(root) is None:
-        text = read_text(root / CARD, most=LONGEST_CARD) if is_there(root / CARD) else ""
-        return {"text": text, "claims": [], "edited": False, "ours": False}
-    state = card_state(directory)
-    return {
-        "text": state.text,
-        "claims": [_row(claim) for claim in state.claims],
-        "edited": state.edited,
-        "ours": True,
-    }
-
-
-def _row(claim: Claim) -> dict[str, Any]:
-    return {
-        "section": claim_section(claim),
-        "figure": claim.label,
-        "value": format_claim(claim),
-        "low": claim.low,
-        "high": claim.high,
-        "data": [{"name": data.name, "sha256": data.sha256} for data in claim.data],
-        "command": claim.command,
-        "estimate": claim.estimate,
-        "date": claim.date,
-        "machine": claim.machine,
-    }
 
 
 def learn_routes(learner: Learner, models: StudioModels) -> dict[tuple[str, str], Answer]:

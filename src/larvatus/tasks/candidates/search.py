@@ -47,7 +47,13 @@ from larvatus.metrics.calibration import negative_log_likelihood
 from larvatus.models.bundle.directory import Bundle
 from larvatus.models.heads import ClassificationConfig
 from larvatus.tasks.candidates.linear import FrozenVectors, TermCounts, fit_scaled
-from larvatus.tasks.candidates.report import BASELINE, CandidateScore, SearchReport
+from larvatus.tasks.candidates.report import (
+    BASELINE,
+    BaselineComparison,
+    CandidateScore,
+    SearchReport,
+    compare_with_baseline,
+)
 from larvatus.tasks.classify.classify import class_scores, encode_texts
 from larvatus.tasks.classify.options import MINUTES
 from larvatus.tasks.classify.task import ClassifyTask, class_metrics, text_metric
@@ -260,7 +266,16 @@ class CandidateSearch:
             chosen=chosen.name,
             values=class_metrics(self.y, chosen.logits.astype(np.float32), self.head),
             skipped=tuple(self.skipped),
+            comparison=self._comparison(chosen),
         )
+
+    def _comparison(self, chosen: Trial) -> BaselineComparison | None:
+        baseline = next((trial for trial in self.trials if trial.name == BASELINE), None)
+        if baseline is None:
+            return None
+        names = np.array(self.head.labels)
+        gold, theirs, ours = (names[y].tolist() for y in (self.y, baseline.logits.argmax(1), chosen.logits.argmax(1)))
+        return compare_with_baseline(gold, theirs, ours, labels=self.head.labels, metric=self.metric)
 
 
 def search(

@@ -172,7 +172,7 @@ class FineTuneArguments:
     auxiliary: AuxiliaryLoss | None = None
     """A loss on other texts that is added to the task's."""
     given: tuple[str, ...] = ()
-    """Options of training that were given, such as `epochs`: they turn the search of small data off."""
+    """Options of training that were given, such as `epochs`: a search of small data refuses them."""
     ranks: Ranks = field(default_factory=Ranks)
     """The processes that share each step."""
 
@@ -208,8 +208,8 @@ def scoring_options(runtime: Runtime) -> ScoringOptions:
 TRAINABLE_SETTINGS = ("layer_decay", "head_rate", "crf_rate", "embeddings")
 _RUN = {"metric": "metric", "strict": "strict", "hold_out": "hold_out", "watch": "callbacks"}
 _RUNTIME = ("device", "precision", "microbatch")
-CHOOSING = ("trained", "seeds", "hold_out", "watch")
-"""Settings that also turn the search of small data off; one who watches a run expects its steps."""
+CHOOSING = ("trained", "seeds", "hold_out")
+"""Settings that a search of small data refuses, as it refuses those of training."""
 READING = ("length", "truncate")
 """Settings of `TrainConfig` that only say how a text is read."""
 

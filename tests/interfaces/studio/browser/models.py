@@ -22,6 +22,10 @@ HEADS = {
     "classes": ClassificationConfig(labels=LABELS),
     "tags": TaggingConfig(labels=("O", "B-LOC", "I-LOC", "B-PER", "I-PER"), scheme="BIO"),
 }
+CHOICES = [
+    {"context": "the river", "endings": ["was wide", "please run"], "label": 0},
+    {"context": "the bank", "endings": ["turn in", "was deep"], "label": 1},
+]
 LEARN = ("--batch", 8, "--rate", 0.01, "--device", "cpu", "--quiet")
 
 
@@ -35,10 +39,13 @@ def make_models(folder: Path, tiny_model: Callable[..., Any], save_tiny: Callabl
     asked = ("--train", made.asked(folder / "asked.json", 80), "--no-dev", "--set", "longest=2")
     finetune("spans", plain["rivers"], folder / "spans", *spans, "--epochs", 12)
     finetune("answer", plain["rivers"], folder / "answers", *asked, "--epochs", 10)
+    choices = folder / "choices.jsonl"
+    choices.write_text("".join(json.dumps(row) + "\n" for row in CHOICES * 10), encoding="utf-8")
+    finetune("choose", plain["rivers"], folder / "choices", "--train", choices, "--no-dev", "--epochs", 6)
     text = folder / "text.txt"
     text.write_text("".join(f"{' '.join(words)} .\n" for words in made.sentences(40)), encoding="utf-8")
     command("isotropy", "fit", "--model", plain["rivers"], "--corpus", text, "--name", "z", "--device", "cpu")
-    return [*plain.values(), *headed.values(), folder / "spans", folder / "answers"]
+    return [*plain.values(), *headed.values(), *(folder / name for name in ("spans", "answers", "choices"))]
 
 
 def finetune(task: str, model: Path, out: Path, *words: object) -> None:

@@ -1,9 +1,9 @@
 """The pictures of docs/studio.md, taken of a studio that runs: each view in a state that shows what it is for.
 
     larvatus studio src/larvatus_english/model spans --no-browser          # prints the address
-    python -m tests.interfaces.studio.browser.pictures ADDRESS docs/pictures english spans [fill …]
+    python -m tests.interfaces.studio.browser.pictures ADDRESS docs/pictures english spans studio/weather [fill …]
 
-The models are one that fills blanks, and one that finds spans; without names of views, all of them.
+The models are one that fills blanks, and one that finds spans; then a training run; without names of views, all views.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATIENCE_MS = 120_000
 View = tuple[str, dict[str, Any], str]
 
 
-def views(words: str, spans: str) -> list[View]:
+def views(words: str, spans: str, run: str) -> list[View]:
     """Name, parameters, and what is there when it is drawn."""
     return [
         ("fill", {"model": words, "text": "The keys to the cabinet are on the table.", "blanks": "5"}, ".bar-row"),
@@ -40,8 +40,8 @@ def views(words: str, spans: str) -> list[View]:
             {"model": spans, "text": "The mayor of Paris met the owners of the old bank near the river on Monday."},
             ".bracketed",
         ),
-        ("learn", {"model": words, "epochs": 8, "rate": 0.0001}, "text=Choose a file"),
-        ("runs", {"runs": spans}, ".js-plotly-plot .scatterlayer"),
+        ("learn", {"model": words}, "text=Choose a file"),
+        ("runs", {"runs": run, "score": "accuracy"}, ".js-plotly-plot .scatterlayer"),
         ("card", {"model": words}, "article.prose"),
     ]
 
@@ -63,10 +63,10 @@ def small(png: bytes) -> bytes:
     return out.getvalue()
 
 
-def take(address: str, out: Path, models: tuple[str, str], only: Collection[str]) -> None:
+def take(address: str, out: Path, names: tuple[str, str, str], only: Collection[str]) -> None:
     with started_chromium() as browser:
         page = browser.new_page(viewport=WINDOW, reduced_motion="reduce", color_scheme="light")
-        for name, params, drawn in views(*models):
+        for name, params, drawn in views(*names):
             if only and name not in only:
                 continue
             page.emulate_media(color_scheme="dark" if name in ("inside", "swap") else "light")
@@ -84,4 +84,4 @@ def take(address: str, out: Path, models: tuple[str, str], only: Collection[str]
 
 
 if __name__ == "__main__":
-    take(sys.argv[1], Path(sys.argv[2]), (sys.argv[3], sys.argv[4]), sys.argv[5:])
+    take(sys.argv[1], Path(sys.argv[2]), (sys.argv[3], sys.argv[4], sys.argv[5]), sys.argv[6:])

@@ -39,6 +39,9 @@ def show(studio: Guarded, name: str) -> None:
         studio.page.get_by_role("heading", name="What was recognised").wait_for()
     if name == "probe":
         probe_example(studio)
+    if name == "card":
+        for fold in studio.page.locator("main summary").all():
+            fold.click()
     if name == "search":
         index_example(studio)
         studio.page.locator(".hit-map [data-index]").first.wait_for()

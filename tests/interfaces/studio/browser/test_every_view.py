@@ -51,6 +51,24 @@ def test_the_theme_can_be_chosen_and_is_kept(open_studio: Callable[..., Guarded]
     assert page.evaluate(GROUND) == dark
 
 
+def test_the_menu_of_a_phone_shows_that_it_scrolls(open_studio: Callable[..., Guarded]) -> None:
+    studio = open_studio(viewport={"width": 390, "height": 844})
+    page = studio.open("fill")
+    before, after = page.locator(".nav-more-before"), page.locator(".nav-more-after")
+    after.wait_for()
+    assert not before.is_visible()
+    while after.is_visible():
+        left = page.evaluate("document.getElementById('nav').scrollLeft")
+        after.click()
+        studio.until("(left) => document.getElementById('nav').scrollLeft > left", left)
+        page.wait_for_timeout(100)
+    before.wait_for()
+    card = page.get_by_role("navigation").get_by_role("link", name="Card")
+    assert card.bounding_box()["x"] + card.bounding_box()["width"] <= 390
+    page.set_viewport_size({"width": 1200, "height": 900})
+    studio.until("() => ![...document.querySelectorAll('.nav-more')].some((arrow) => arrow.getClientRects().length)")
+
+
 def test_the_navigation_leads_to_every_view_by_its_own_address(studio: Guarded) -> None:
     page = studio.open("fill")
     names = page.get_by_role("navigation").get_by_role("link").all_inner_texts()

@@ -66,6 +66,24 @@ def test_an_answer_is_marked_in_its_passage(studio: Guarded, served: Served) -> 
     page.get_by_text("Type a question").wait_for()
 
 
+def test_endings_are_listed_in_full_with_their_shares(studio: Guarded, served: Served) -> None:
+    endings = ["please run", HOSTILE, "was wide and deep"]
+    page = studio.open("label", model="choices", text="the river", endings="\n".join([*endings, "", "  "]))
+    listed = page.get_by_role("list", name="Endings and their probabilities").get_by_role("listitem")
+    listed.first.wait_for()
+    answer = run_curl(studio.copied("Copy as curl"))["results"][0]
+    shares = answer["probabilities"]
+    assert list(shares) == endings
+    assert [each.locator(".material").inner_text() for each in listed.all()] == sorted(
+        endings, key=lambda e: -shares[e]
+    )
+    assert page.locator(".choice[aria-current] .material").inner_text() == answer["ending"]
+    assert page.locator(".answer").inner_text().startswith(answer["ending"])
+    assert answer["ending"] in run_python(studio.copied("Copy as Python"), served.folder)
+    page.get_by_role("textbox", name="Endings").fill("only one")
+    page.get_by_text("Type two endings or more").wait_for()
+
+
 def test_another_model_can_be_chosen_and_the_address_follows(studio: Guarded) -> None:
     page = studio.open("label", model="spans", text=TEXT)
     page.locator(".bracketed").first.wait_for()
@@ -73,5 +91,5 @@ def test_another_model_can_be_chosen_and_the_address_follows(studio: Guarded) ->
     page.locator(".bar-row").first.wait_for()
     assert studio.params()["model"] == "classes"
     options = page.get_by_label("Model", exact=True).locator("option").all_inner_texts()
-    assert {"classes", "tags", "spans", "answers"} <= set(options)
+    assert {"classes", "tags", "spans", "answers", "choices"} <= set(options)
     assert not {"rivers", "banks"} & set(options)

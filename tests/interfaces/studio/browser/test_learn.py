@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 import pytest
 
@@ -37,7 +38,7 @@ def give(studio: Guarded, name: str, content: bytes) -> None:
 
 
 def test_a_file_is_learnt_with_a_curve_and_the_result_is_tried(studio: Guarded) -> None:
-    page = studio.open("learn", model="rivers")
+    page = studio.open("learn", model="rivers", trained="all")
     give(studio, "weather.csv", table(wet=HOSTILE))
     page.get_by_role("heading", name="What was recognised").wait_for()
     assert page.get_by_label("Task").input_value() == "classify"
@@ -47,6 +48,8 @@ def test_a_file_is_learnt_with_a_curve_and_the_result_is_tried(studio: Guarded) 
     page.get_by_role("button", name="Learn", exact=True).click()
     page.get_by_role("heading", name="Done: weather").wait_for()
     page.locator(LOSS_CURVE).first.wait_for()
+    page.get_by_text("bag of words: accuracy").wait_for()
+    assert page.get_by_role("region", name="Scores").locator("tbody tr").count() == 2
     page.get_by_role("link", name="Try it in Label").click()
     page.get_by_role("heading", level=1, name="Label").wait_for()
     assert studio.params()["model"] == "weather"
@@ -68,23 +71,45 @@ def test_the_code_that_is_copied_teaches_too_and_a_training_can_be_stopped(studi
     page.get_by_label("Epochs").fill("1000")
     assert run_curl(studio.copied("Copy as curl"))["phase"] == "training"
     page.get_by_role("heading", name="Training: rain").wait_for()
+    page.get_by_text(re.compile(r"^\d+(\.\d)?% · about .* left · step")).wait_for()  # how far, and how long
     before = page.locator(LOSS_CURVE).first.get_attribute("d")
     studio.until(MOVED, [LOSS_CURVE, before])  # in a training of minutes: a short one may end before it is looked at
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("heading", name="Stopped: rain").wait_for()
 
 
-def test_rows_without_text_or_label_are_skipped_by_a_box(studio: Guarded) -> None:
+def test_rows_that_cannot_be_used_are_listed_and_skipped_by_a_click(studio: Guarded) -> None:
     page = studio.open("learn", model="rivers")
-    give(studio, "holes.csv", table(16) + b",wet\nno label,\n")
-    box = page.get_by_label("Skip the 2 rows that cannot be used")
-    box.wait_for()
+    give(studio, "holes.csv", table(16) + f",wet\n{HOSTILE},\n".encode())
+    page.get_by_text("2 rows cannot be used.").wait_for()
+    places = page.locator(".places li")
+    assert [text.partition(": ")[0] for text in places.all_inner_texts()] == ["holes.csv:18", "holes.csv:19"]
     assert page.get_by_role("button", name="Learn", exact=True).count() == 0
-    box.check()
+    page.get_by_role("button", name="Skip them").click()
+    page.get_by_text("2 rows skipped").wait_for()
+    assert places.count() == 2
     page.get_by_role("button", name="Learn", exact=True).wait_for()
     assert 'errors="skip"' in studio.copied("Copy as Python")
-    box.uncheck()
+    page.get_by_role("button", name="Do not skip them").click()
     page.locator(".notice-bad", has_text="Training would stop").wait_for()
+
+
+def test_several_ways_are_compared_by_default_and_the_best_is_served(studio: Guarded, served: Served) -> None:
+    page = studio.open("learn", model="rivers", minutes=0.1)
+    give(studio, "tides.csv", table(40))
+    page.get_by_role("button", name="Learn", exact=True).wait_for()
+    assert page.get_by_label("Trainable").input_value() == "auto"
+    assert page.get_by_label("Epochs").count() == 0
+    (served.folder / "tides.csv").write_bytes(table(40))
+    assert "auto=True, minutes=0.1" in studio.copied("Copy as Python")
+    page.get_by_role("button", name="Learn", exact=True).click()
+    page.get_by_role("heading", name="Done: tides").wait_for()
+    rows = page.get_by_role("region", name="Scores").locator("tbody th").all_inner_texts()
+    assert "TF-IDF, logistic regression" in rows
+    assert sum(name.endswith("(kept)") for name in rows) == 1
+    page.get_by_label("Trainable").select_option("all")
+    page.get_by_label("Epochs").wait_for()
+    assert "trained" not in studio.copied("Copy as Python")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from types import UnionType
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -272,17 +273,80 @@ def is_empty(item: Item) -> bool:
 
 
 def read_body(raw: bytes, kind: type[ABody]) -> ABody:
-    """Decode a body. A body that is not JSON is 400; JSON with wrong fields or types is 422."""
+    """Decode a body. A body that is not JSON is 400; JSON with wrong fields or types is 422.
+
+    A body with a single `text` in place of `texts` is read as that text.
+    """
     if raw.count(b"[") + raw.count(b"{") > DEEPEST:
         _refuse_deep(raw)
     try:
-        body: ABody = _decoder(kind).decode(raw)
+        body: ABody = _decode(raw, _decoder(kind))
     except msgspec.ValidationError as fault:
-        raise WrongBody(f"{fault}; GET /openapi.json lists the fields of a body") from None
+        if takes_text(kind) and (renamed := _with_texts(raw)) is not None:
+            return read_body(renamed, kind)
+        raise WrongBody(f"{_explain(str(fault), kind)}; GET /openapi.json lists the fields of a body") from None
+    return body
+
+
+@cache
+def takes_text(kind: type[Struct]) -> bool:
+    """Whether a body may have one `text` in place of its `texts`, which may be one text or several."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    texts = fields.get("texts")
+    return "text" not in fields and isinstance(texts, UnionType) and str in get_args(texts)
+
+
+def _with_texts(raw: bytes) -> bytes | None:
+    """The body with its `text` as `texts`; None if it has no text that is a string."""
+    try:
+        fields = _decode(raw, msgspec.json.Decoder())
+    except msgspec.ValidationError:  # a number without end, which the struct would refuse too
+        return None
+    if not isinstance(fields, dict) or not isinstance(fields.get("text"), str):
+        return None
+    if "texts" in fields:
+        raise WrongBody("the body has both text and texts; give one of them")
+    return msgspec.json.encode({("texts" if name == "text" else name): value for name, value in fields.items()})
+
+
+def _decode(raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """Decode JSON; a body that is none is 400."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError:
+        raise
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         reason = "not UTF-8" if isinstance(fault, UnicodeDecodeError) else str(fault)
         raise BadRequest(f"the body is not JSON: {reason}") from None
-    return body
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*?)`)?$", re.DOTALL)
+
+
+def _explain(message: str, kind: type[Struct]) -> str:
+    """A decoding error; of an unknown field, with the field that may be meant.
+
+    >>> _explain("Object contains unknown field `text`", TextsBody)
+    'the body has no field text; did you mean texts?'
+    """
+    match = _UNKNOWN.match(message)
+    if match is None:
+        return message
+    name, path = match.groups()
+    owner = _nested_struct(kind, path) if path else kind
+    place = f"{path.partition('[')[0]} has" if path else "the body has"
+    return f"{place} no field {name}{did_you_mean(name, owner.__struct_fields__ if owner is not None else ())}"
+
+
+def _nested_struct(kind: type[Struct], path: str) -> type[Struct] | None:
+    """The struct of the objects in a field such as `questions[...]`."""
+    waiting = [each.type for each in msgspec.structs.fields(kind) if each.encode_name == path.partition("[")[0]]
+    while waiting:
+        annotation = waiting.pop()
+        if isinstance(annotation, type) and issubclass(annotation, Struct):
+            return annotation
+        waiting += get_args(annotation)
+    return None
 
 
 @cache

@@ -33,6 +33,20 @@ function makeNav() {
   );
 }
 
+/** On a narrow screen the navigation scrolls sideways: an arrow at each end beyond which there is more. Links are reached by Tab without them. */
+function makeArrows() {
+  const arrow = (sign, side) => h("button", { type: "button", class: `nav-more nav-more-${side}`, tabindex: -1, "aria-hidden": "true", hidden: true, onclick: () => nav.scrollBy({ left: sign * 0.7 * nav.clientWidth }) }, sign > 0 ? "›" : "‹");
+  const [before, after] = [arrow(-1, "before"), arrow(1, "after")];
+  nav.after(before, after);
+  const show = () => {
+    before.hidden = nav.scrollLeft <= 1;
+    after.hidden = nav.scrollLeft >= nav.scrollWidth - nav.clientWidth - 1;
+  };
+  nav.addEventListener("scroll", show, { passive: true });
+  new ResizeObserver(show).observe(nav);
+  show();
+}
+
 /** Marks the current view; the links stay the same elements, so that focus stays on them. */
 function markNav(id, params) {
   for (const link of nav.querySelectorAll("a")) {
@@ -137,5 +151,6 @@ export function startShell(given) {
   });
   window.addEventListener("models-changed", () => (models = null)); // Learn has added one
   makeNav();
+  makeArrows();
   router.start(views[0].id);
 }

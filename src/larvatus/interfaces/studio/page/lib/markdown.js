@@ -7,6 +7,8 @@ import { h } from "./dom.js";
 
 const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*|\*(?=\S)([^*]*?\S)\*|!\[([^\]]*)\]\([^)\s]*\)|\[([^\]]+)\]\(([^)\s]+)\)|<(https?:\/\/[^>\s]+)>/g;
 const DEEPEST = 4; // emphasis within emphasis
+const DIGEST = /^[0-9a-f]{40,}$/; // a checksum, of which the beginning is shown
+const NUMBER = /^[-+−±]?\d[\d.,]*\s?%?(\s(to|±)\s[-+−]?\d[\d.,]*\s?%?)?$/; // in a cell: never broken across lines
 
 /** Text within a line, as nodes. */
 export function inline(text, depth = 0) {
@@ -26,7 +28,7 @@ const within = (text, depth) => (depth < DEEPEST ? inline(text, depth + 1) : [te
 
 function piece(match, depth) {
   const [, , code, bold, italic, image, name, target, address] = match;
-  if (code !== undefined) return h("code", null, code.replace(/^ (.*) $/s, "$1"));
+  if (code !== undefined) return DIGEST.test(code) ? h("code", { title: code }, `${code.slice(0, 12)}…`) : h("code", null, code.replace(/^ (.*) $/s, "$1"));
   if (bold !== undefined) return h("strong", null, within(bold, depth));
   if (italic !== undefined) return h("em", null, within(italic, depth));
   if (image !== undefined) return `[${image}]`; // pictures elsewhere are not fetched
@@ -47,7 +49,9 @@ const isRule = (line) => /^\s*\|?[\s:|-]*-[\s:|-]*\|?\s*$/.test(line) && line.in
 
 function table(lines) {
   const [head, , ...rows] = lines;
-  const row = (tag, line) => h("tr", null, cells(line).map((cell) => h(tag, tag === "th" ? { scope: "col" } : null, inline(cell))));
+  const numeric = cells(rows[0] ?? "").map((cell) => NUMBER.test(cell));
+  const kind = (tag, cell, column) => (tag === "td" ? NUMBER.test(cell) : numeric[column]) && "number";
+  const row = (tag, line) => h("tr", null, cells(line).map((cell, column) => h(tag, { scope: tag === "th" ? "col" : null, class: kind(tag, cell, column) }, inline(cell))));
   return h("div", { class: "table-wrap", tabindex: 0, role: "region", "aria-label": "Table" }, h("table", { class: "table" }, h("thead", null, row("th", head)), h("tbody", null, rows.map((line) => row("td", line)))));
 }
 

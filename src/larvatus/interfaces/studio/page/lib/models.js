@@ -18,6 +18,7 @@ const WORDS = {
   coref: "resolve coreference (larvatus finetune coref)",
   roles: "label semantic roles (larvatus finetune roles)",
   answer: "answer questions (larvatus finetune answer)",
+  choose: "choose among endings (larvatus finetune choose)",
 };
 
 const listed = (needs) => (needs === null || needs === undefined ? [] : [needs].flat());

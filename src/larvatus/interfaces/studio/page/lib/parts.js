@@ -133,11 +133,11 @@ export const tableBox = (label, table) => h("div", { class: "table-wrap", tabind
 /** 12345 → "12,345". */
 export const count = (number) => Number(number).toLocaleString("en");
 
-/** 0.0312 → "3.1 %"; small shares keep a digit. */
+/** 0.0312 → "3.1%"; small shares keep a digit. */
 export function percent(share) {
   const value = 100 * share;
-  if (value >= 99.95 || value === 0) return `${Math.round(value)} %`;
-  return value >= 0.1 ? `${value.toFixed(1)} %` : `${value.toPrecision(1)} %`;
+  if (value >= 99.95 || value === 0) return `${Math.round(value)}%`;
+  return value >= 0.1 ? `${value.toFixed(1)}%` : `${value.toPrecision(1)}%`;
 }
 
 /** 0.123 → "+0.12" */

@@ -1,5 +1,5 @@
-// What a model says of a text: classes as bars, tags under words, spans as brackets, an answer marked in its passage;
-// trees, clusters and roles as the server draws them.
+// What a model says of a text: classes as bars, tags under words, spans as brackets, an answer marked in its passage,
+// endings with their shares; trees, clusters and roles as the server draws them.
 
 import { bracketed, colourOf, marked } from "../lib/brackets.js";
 import { h, pictured } from "../lib/dom.js";
@@ -82,7 +82,19 @@ function answered(item, model, passage) {
   ];
 }
 
-const BY_TASK = { classify: classified, tag: tagged, spans: spanned, answer: answered };
+/** Endings in full, each with its share, the likeliest first. */
+function chosen(item) {
+  const rows = Object.entries(item.probabilities).sort((a, b) => b[1] - a[1]);
+  const row = ([text, share]) =>
+    h("li", { class: "choice", "aria-current": text === item.ending ? "true" : null },
+      h("span", { class: "material", dir: "auto" }, text),
+      h("span", { class: "number" }, percent(share)),
+      h("span", { class: "bar-track", "aria-hidden": "true" }, h("span", { class: "bar", style: { "inline-size": `${Math.max(0.4, 100 * share)}%` } })),
+    );
+  return [h("p", { class: "answer", dir: "auto" }, item.ending, h("span", { class: "faint" }, ` ${percent(item.probability)}`)), h("ol", { class: "choices", "aria-label": "Endings and their probabilities" }, rows.map(row))];
+}
+
+const BY_TASK = { classify: classified, tag: tagged, spans: spanned, answer: answered, choose: chosen };
 
 /** One answer as a card. `passage`: of a question; `picture`: of a task that the server draws. */
 export const labelResult = (task, item, model, { passage, picture }) =>

@@ -5,6 +5,7 @@ import { count, field, notice, select } from "../lib/parts.js";
 import { bars } from "./fill_results.js";
 
 const MOST_LABELS = 20;
+const SHOWN_ROWS = 8; // more are folded
 const WORDS = { classify: "Classify texts", tag: "Tag words", spans: "Find spans", answer: "Answer questions", choose: "Choose endings" };
 
 function findings(kind, list) {
@@ -28,16 +29,33 @@ function examples(seen) {
   return h("div", { class: "stack" }, h("h3", null, "First examples"), h("div", { class: "table-wrap", tabindex: 0, role: "region", "aria-label": "First examples" }, h("table", { class: "table" }, h("thead", null, h("tr", null, heads)), h("tbody", null, rows))));
 }
 
-/** A card; `onTask(name)` where another task is chosen. */
-export function seenCard(seen, { onTask }) {
+/** Rows that cannot be used, with a button that skips them, or takes them back. */
+function unusableRows(seen, skipped, onSkip) {
+  if (!seen.unusable) return null;
+  const rows = seen.unusable === 1 ? "1 row" : `${count(seen.unusable)} rows`;
+  const places = seen.unusable_rows.flatMap((kind) => [
+    ...kind.places.map((place) => h("li", null, place)),
+    kind.count > kind.places.length && h("li", null, `… and ${count(kind.count - kind.places.length)} more: ${kind.name}`),
+  ]);
+  const list = h("details", { open: places.length <= SHOWN_ROWS }, h("summary", null, skipped ? "Skipped rows" : "These rows"), h("ul", { class: "places" }, places));
+  const button = h("button", { type: "button", class: "button", onclick: () => onSkip(!skipped) }, skipped ? "Do not skip them" : `Skip ${seen.unusable === 1 ? "it" : "them"}`);
+  const said = skipped ? `${rows} skipped; the others are trained on.` : `${rows} cannot be used.`;
+  return h("div", { class: skipped ? "notice notice-warn stack" : "notice notice-bad stack", role: skipped ? "status" : "alert" }, h("div", { class: "spread" }, h("strong", null, said), button), list);
+}
+
+/** A card; `onTask(name)` where another task is chosen, `onSkip(yes)` where unusable rows are to be skipped. */
+export function seenCard(seen, { skipped, onTask, onSkip }) {
+  const ofRows = new Set(seen.unusable_rows.map((kind) => kind.name));
+  const others = (list) => list.filter((finding) => !ofRows.has(finding.name));
   const task = select(seen.tasks.map((name) => [name, WORDS[name] ?? name]), seen.task, onTask);
   return h(
     "section",
     { class: "card", "aria-label": "What was recognised" },
     h("div", { class: "card-head" }, h("h2", null, "What was recognised"), field("Task", task, seen.guessed ? "guessed from the file" : null)),
     h("p", { class: "read" }, seen.read),
-    findings("bad", seen.errors),
-    findings("warn", seen.warnings),
+    unusableRows(seen, skipped, onSkip),
+    findings("bad", others(seen.errors)),
+    findings("warn", others(seen.warnings)),
     h("div", { class: "columns" }, balance(seen), examples(seen)),
   );
 }

@@ -1,10 +1,11 @@
 // The curves of runs: loss, held-out score, speed, learning rate; several runs in each, a colour a run.
 
 import { fill, h } from "../lib/dom.js";
+import { metricName } from "../lib/metric_names.js";
 import { drawPlot, plain, seriesColour } from "../lib/plot.js";
-import { series, smooth } from "../lib/records.js";
+import { fields, series, smooth } from "../lib/records.js";
 
-const LOSSES = [["train", "loss", "solid"], ["valid", "training_loss", "solid"], ["valid", "validation_loss", "dash"], ["valid", "loss", "dash"], ["valid", "masked-lm/loss", "dash"]];
+const LOSSES = [["train", "loss", "solid"], ["valid", "training_loss", "solid"], ["valid", "validation_loss", "dash"], ["valid", "loss", "dash"]];
 const SPEEDS = [["train", "tokens/s", "solid"], ["train", "texts/s", "solid"]];
 const RATES = [["train", "rate", "solid"]];
 
@@ -14,13 +15,20 @@ function without(run, wanted) {
   return wanted.filter(([, name]) => name !== "training_loss" || !everyStep);
 }
 
+/** The losses of pretraining on held-out text, one of each objective. */
+const heldOutLosses = (runs) => [...new Set(runs.flatMap((run) => fields(run.records, "valid")))].filter((name) => /^scores\/[^/]+\/loss$/.test(name)).map((name) => ["valid", name, "dash"]);
+
+/** The name of a line. The loss of training and that on held-out text have the same name in the records. */
+const lineName = (kind, name) => (kind === "valid" && name !== "training_loss" ? `held-out ${metricName(name).replace("validation ", "")}` : metricName(name));
+
 /** Lines of all runs for these fields. */
 function lines(runs, wanted, state, { smoothed = false } = {}) {
   return runs.flatMap((run, number) =>
     without(run, wanted).flatMap(([kind, name, dash]) => {
       const { x, y, every } = series(run.records, name, { by: state.by, kind });
       if (!x.length) return [];
-      const label = plain(runs.length > 1 || wanted.length > 1 ? `${runs.length > 1 ? `${run.name} ` : ""}${name.replaceAll("_", " ")}` : name);
+      const shown = /^\w+\/s$/.test(name) ? name : lineName(kind, name);
+      const label = plain(runs.length > 1 ? `${run.name} ${shown}` : shown);
       const values = smoothed ? smooth(y, Number(state.smooth)) : y;
       return [{ x, y: values, every, name: label, mode: x.length < 40 ? "lines+markers" : "lines", line: { color: seriesColour(number), dash, width: 2 }, marker: { size: 5 }, type: "scatter" }];
     }),
@@ -64,8 +72,8 @@ export function runCharts(place) {
     show(runs, state) {
       most = 1;
       const wanted = [
-        ["Loss", lines(runs, LOSSES, state, { smoothed: true }), layout(state, "loss", { log: state.log })],
-        ["Held-out score", state.score ? lines(runs, [["valid", state.score, "solid"]], state) : [], layout(state, state.score)],
+        ["Loss", lines(runs, [...LOSSES, ...heldOutLosses(runs)], state, { smoothed: true }), layout(state, "loss", { log: state.log })],
+        ["Held-out score", state.score ? lines(runs, [["valid", state.score, "solid"]], state) : [], layout(state, metricName(state.score))],
         ["Speed", lines(runs, SPEEDS, state, { smoothed: true }), layout(state, unitOf(runs))],
         ["Learning rate", lines(runs, RATES, state), layout(state, "rate")],
       ].filter(([, data]) => data.length);

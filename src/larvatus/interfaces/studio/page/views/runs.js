@@ -4,6 +4,7 @@ import { copyButtons, curlFor, literal } from "../lib/copy.js";
 import { fill, h } from "../lib/dom.js";
 import { count, empty, errorNotice, field, notice, segmented, select } from "../lib/parts.js";
 import { every } from "../lib/polling.js";
+import { isScore, metricName } from "../lib/metric_names.js";
 import { fields, recordReader } from "../lib/records.js";
 import { runCharts } from "./run_charts.js";
 
@@ -46,16 +47,16 @@ function mount(root, { api, params, setParams }) {
     charts.show(runs.filter((run) => run.records.length), state);
     const broken = runs.map((run) => [run.name, readers.get(run.name).broken]).filter(([, lines]) => lines);
     const thinned = charts.thinned();
-    fill(said, broken.map(([name, lines]) => notice("warn", `${name}: ${count(lines)} lines of metrics.jsonl are no records, and were left out.`)), thinned > 1 && h("p", { class: "faint" }, `Long lines show every ${thinned}th point.`));
+    fill(said, broken.map(([name, lines]) => notice("warn", `${name}: ${count(lines)} lines of metrics.jsonl are no records, and were skipped.`)), thinned > 1 && h("p", { class: "faint" }, `Long lines show every ${thinned}th point.`));
   }
 
   function drawScores(runs) {
-    const names = [...new Set(runs.flatMap((run) => fields(run.records, "valid")))].filter((name) => !/loss|^epoch$|^seconds$|^seen$/.test(name));
+    const names = [...new Set(runs.flatMap((run) => fields(run.records, "valid")))].filter(isScore);
     const key = names.join("\n");
     if (scores.dataset.names === key) return;
     scores.dataset.names = key;
     if (names.length && !names.includes(state.score)) state.score = names[0];
-    fill(scores, names.length > 1 && field("Held-out score", select(names.map((name) => [name, name]), state.score, (name) => change({ score: name }))));
+    fill(scores, names.length > 1 && field("Held-out score", select(names.map((name) => [name, metricName(name)]), state.score, (name) => change({ score: name }))));
   }
 
   function change(changes) {
