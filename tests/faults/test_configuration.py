@@ -46,11 +46,11 @@ KNOWN_FLAGS = {
     "larvatus": "--debug --install-completion --quiet --show-completion --version",
     "larvatus demo": "--minutes --out --quiet --seed --size",
     "larvatus pretrain": (
-        "--activation-checkpointing --add-words --compile --corpus --deterministic --device --encoding --epochs "
-        "--evaluate-every --fork --from --language --language-field --licence --memory --microbatch --minutes "
-        "--no-compile --old --on-bad --out --overwrite --parallel --precision --quiet --rank-timeout --resume "
-        "--save-every --seed --sentences --set --size --split --steps --tensorboard --text --text-field --valid "
-        "--workers"
+        "--activation-checkpointing --add-words --compile --corpus --deterministic --device --dictionary "
+        "--embedding-share --encoding --epochs --evaluate-every --fork --from --initialise --language --language-field "
+        "--licence --memory --microbatch --minutes --no-compile --old --on-bad --out --overwrite --parallel "
+        "--precision --quiet --rank-timeout --replay --replay-text --resume --save-every --seed --sentences --set "
+        "--size --split --stay --steps --tensorboard --text --text-field --valid --vocabulary --workers"
     ),
     "larvatus studio": "",
     "larvatus studio export": "--json --limit --model --overwrite --runtime",

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.core.errors import UsageError, did_you_mean, warn_of_older_name
-from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps
+from larvatus.core.ranges import Count, Length, PositiveShare, Range, Seed, Share, ShareBetween, Size, Steps, Weight
 from larvatus.core.settings import Assignments, Flag, PathName, Settings
 from larvatus.data.bulk.executor import BulkSettings
 from larvatus.data.corpus.remote import is_address, mirror_corpus
@@ -40,6 +40,7 @@ from larvatus.training.engine.settings import (
     Runtime,
 )
 from larvatus.training.pretraining.prepare import TextOptions
+from larvatus.training.pretraining.token_transfer import Initialise
 
 THEN = "Fine-tuning afterwards"
 """A panel of the help."""
@@ -175,8 +176,22 @@ class PretrainSettings(Settings):
     """Adapt this model (a directory, or english, the packaged one), with its vocabulary (3 epochs)."""
     add_words: tuple[str, ...] = ()
     """With --from: number of new words to learn from the text, or a file of words; repeatable."""
+    vocabulary: Annotated[PathName | None, Flag(metavar="new|grow|DIR")] = None
+    """With --from: learn a new vocabulary, add words to the old one, or read a tokenizer; default: keep it."""
+    initialise: Initialise = "focus"
+    """With a new vocabulary: how the vectors of its tokens start."""
+    dictionary: PathName | None = None
+    """With --initialise wechsel: word pairs, one per line: a new word, a tab, its translation."""
+    embedding_share: Share | None = None
+    """With a new vocabulary: share of the steps that train only embeddings first (0.1)."""
     old: PathName | None = None
     """With --from: text of the old domain, to measure forgetting; or embedded."""
+    replay: ShareBetween | None = None
+    """With --from: share of each batch that is text of the old domain, such as 0.1."""
+    replay_text: PathName | None = None
+    """Text of the old domain for --replay; or embedded, Python's English documentation."""
+    stay: Weight = 0.0
+    """With --from: weight of a pull towards the old weights, against forgetting; such as 1."""
     seed: Seed = 0
     """Seed of all randomness."""
     resume: bool = False

@@ -21,7 +21,7 @@ from larvatus.core.arrays import Ints, constant_array
 from larvatus.core.batch import NO_WORD, TrainingBatch
 from larvatus.core.pretraining_targets import TextTargets, add_text_targets, needs_lexicon
 from larvatus.data.corpus.block import TextBlock
-from larvatus.data.corpus.mixture import ChunkPart, MixtureConfig, epoch_tokens, mixed_plan
+from larvatus.data.corpus.mixture import REPLAYED, ChunkPart, MixtureConfig, epoch_tokens, mixed_plan
 from larvatus.data.corpus.packing import PackingConfig, pack, plan_sequences
 from larvatus.data.corpus.packing.pieces import Pieces, PieceSizes, assemble, text_lengths
 from larvatus.data.corpus.store import Corpus
@@ -108,7 +108,8 @@ class BlockMaker:
         """The chunks of each block of an epoch, or stretches of them."""
         languages = corpus.manifest.languages
         training, language = self.reading.purpose == "train", self.reading.language
-        if training and self.reading.mixture.alpha < 1 and len(languages) > 1:
+        mixed = self.reading.mixture.alpha < 1 or REPLAYED in languages
+        if training and mixed and len(languages) > 1:
             tokens = epoch_tokens(languages, self.reading.mixture)
             return mixed_plan(corpus.chunks, tokens, epoch=epoch, size=self.block_tokens, shuffle=self._shuffled)
         order = np.arange(len(corpus.chunks))

@@ -11,6 +11,9 @@ another, and every block of an epoch takes the next part of each row. Parts are 
 so each block has the mixture to a sentence, and no text of a language comes again before all of it has come. An epoch
 samples as many sentences as the corpus has. Everything is a function of (seed, epoch, block).
 
+Text of a model's old domain that is replayed while the model adapts to new text is a row of its own, under the name
+`REPLAYED`: it has a fixed share of the tokens of every block, and α does not apply to it.
+
 `language_rows` describes the languages of a corpus, `hygiene_lines` what was filtered from it.
 """
 
@@ -27,9 +30,12 @@ import numpy as np
 from larvatus.core.arrays import Ints
 from larvatus.core.batch import edges
 from larvatus.core.errors import DataError, RecipeError
-from larvatus.core.ranges import Count, Share
+from larvatus.core.ranges import Count, Share, ShareBetween
 from larvatus.core.settings import Settings
 from larvatus.data.corpus.format import REBUILD, ChunkInfo, CorpusCounts, CorpusManifest
+
+REPLAYED = "und-x-replay"
+"""Language tag (BCP 47, private use) of replayed text: its chunks are kept apart from those of new text."""
 
 
 class MixtureConfig(Settings, path="mixture.", error=RecipeError):
@@ -37,6 +43,13 @@ class MixtureConfig(Settings, path="mixture.", error=RecipeError):
     """Exponent of eq. 11.7, from 0 (all languages alike) to 1 (as they come); XLM-R: 0.3."""
     languages: Count | msgspec.UnsetType = msgspec.UNSET
     """Read only the first N of the named languages (--language xx=PATH), for ablations; unset: all."""
+    replay: ShareBetween | msgspec.UnsetType = msgspec.UNSET
+    """Share of the tokens that are replayed text of the old domain (--replay); unset: none."""
+
+    @property
+    def replay_share(self) -> float:
+        """Share of replayed text; 0 for none."""
+        return 0.0 if self.replay is msgspec.UNSET else self.replay
 
     def repeats(self, sentences: Mapping[str, int]) -> dict[str, float]:
         """How often each language's text comes in an epoch: q_i / p_i."""
@@ -52,9 +65,17 @@ def mixture(sentences: Mapping[str, int], alpha: float) -> dict[str, float]:
 
 
 def epoch_tokens(languages: Mapping[str, CorpusCounts], config: MixtureConfig) -> dict[str, int]:
-    """Tokens of each language in an epoch."""
-    repeats = config.repeats({name: counts.sentences for name, counts in languages.items()})
-    return {name: max(1, round(languages[name].tokens * times)) for name, times in repeats.items()}
+    """Tokens of each language in an epoch; replayed text fills its share on top of them."""
+    repeats = config.repeats({name: counts.sentences for name, counts in new_languages(languages).items()})
+    tokens = {name: max(1, round(languages[name].tokens * times)) for name, times in repeats.items()}
+    if REPLAYED in languages and (share := config.replay_share):
+        tokens[REPLAYED] = max(1, round(sum(tokens.values()) * share / (1 - share)))
+    return tokens
+
+
+def new_languages(languages: Mapping[str, CorpusCounts]) -> dict[str, CorpusCounts]:
+    """Languages of a corpus without replayed text."""
+    return {name: counts for name, counts in languages.items() if name != REPLAYED}
 
 
 class ChunkPart(NamedTuple):

@@ -73,7 +73,7 @@ def word_starts(pieces: Sequence[str], style: Style, unknown: int | None) -> Wor
     tables = WordStarts(*(np.zeros(size, dtype=np.bool_) for _ in range(6)))
     alphabet = byte_alphabet()
     for index, piece in enumerate(pieces):
-        body = _body(piece, style, alphabet)
+        body = token_body(piece, style, alphabet)
         if body is None or (index == unknown and style != "##"):
             tables.unsure[index] = True
             continue
@@ -121,7 +121,7 @@ def _shape(text: str) -> list[str]:
     return ["."] if shape == [" ", ".", " "] else shape  # BERT puts spaces around an ideograph
 
 
-def _body(piece: str, style: Style, alphabet: dict[str, int]) -> tuple[str, bool, bool] | None:
+def token_body(piece: str, style: Style, alphabet: dict[str, int]) -> tuple[str, bool, bool] | None:
     """A piece as (its text, whether it says that a word opens, whether it says that one closes)."""
     if style == "##":
         return (piece[2:], False, False) if piece.startswith("##") and len(piece) > 2 else (piece, True, False)

@@ -321,7 +321,14 @@ class PretrainKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=Fals
     valid: str | Path | None
     start: str | Path | None
     add_words: Sequence[str]
+    vocabulary: str | Path | None
+    initialise: Literal["focus", "wechsel", "mean", "copy", "random"]
+    dictionary: str | Path | None
+    embedding_share: float | None
     old: str | Path | None
+    replay: float | None
+    replay_text: str | Path | None
+    stay: float
     seed: int
     resume: bool
     overwrite: bool

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from larvatus.core.errors import UsageError
+from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.model import Model, load
 from larvatus.interfaces.settings import (
     BudgetSettings,
@@ -23,15 +24,17 @@ from larvatus.interfaces.settings import (
 )
 from larvatus.models.bundle.convert import ConversionResult, convert_bundle
 from larvatus.models.bundle.convert import Precision as Number
-from larvatus.models.recipes import read_recipe
+from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.launch import launch
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget
 from larvatus.training.pretraining.adapt import AdaptedRecipe, AdaptedTexts, ParentVocabulary, adapted_recipe
 from larvatus.training.pretraining.evaluation import HeldOutScores
 from larvatus.training.pretraining.job import ParentModel, PretrainingJob
+from larvatus.training.pretraining.new_vocabulary import NewVocabulary
 from larvatus.training.pretraining.plan import EPOCHS
 from larvatus.training.pretraining.prepare import prepare
+from larvatus.training.pretraining.replay import ReplayText
 from larvatus.training.pretraining.run import train as train_encoder
 
 if TYPE_CHECKING:
@@ -54,7 +57,8 @@ def pretrain(
         out: Directory of the run, which becomes the model directory.
         quiet: Show no progress.
         **settings: Those of `larvatus pretrain`. What is trained: `size`, `settings` (`{"model.layers": 6}`), `start`
-            (a model to adapt), `add_words`, `old`, `seed`. How long, one of `steps`, `minutes`, `epochs`,
+            (a model to adapt), `vocabulary`, `add_words`, `initialise`, `dictionary`, `embedding_share`, `old`,
+            `replay`, `replay_text`, `stay`, `seed`. How long, one of `steps`, `minutes`, `epochs`,
             `tokens`. The run: `valid`, `resume`, `overwrite`, `fork`, `evaluate_every`, `save_every`, `tensorboard`,
             `parallel`. The machine: `device`, `precision`, `compile`, `microbatch`, `workers`, `deterministic`,
             `activation_checkpointing`, `memory`, `rank_timeout`. The text: `language`, `sentences`, `split`, `on_bad`,
@@ -106,21 +110,81 @@ def run_pretraining(
         tensorboard=chosen.tensorboard,
         parallel=chosen.parallel,
         origin=origin,
+        embedding_share=_embedding_share(chosen),
+        stay=chosen.stay,
         free=adapted.free,
     )
     given = text_given(corpus)
     texts = partial(prepare, read, given, out=where, valid=chosen.valid, options=text.options, reporter=reporter)
     if origin is None:
         return train_encoder(job, texts, reporter)
-    words = list(chosen.add_words)
-    return train_encoder(job, AdaptedTexts(ParentVocabulary(origin, words), texts, chosen.old), reporter)
+    vocabulary = _vocabulary(chosen, origin, read, text)
+    return train_encoder(job, AdaptedTexts(vocabulary, texts, chosen.old), reporter)
+
+
+NEW, GROW = "new", "grow"
+GROWN_WORDS = "500"
+"""Words that `--vocabulary grow` adds unless others are requested."""
+EMBEDDING_SHARE = 0.1
+"""Share of the steps that train only the embeddings of a new vocabulary."""
+
+
+def _vocabulary(
+    chosen: PretrainSettings, origin: ParentModel, recipe: Recipe, text: TextSettings
+) -> ParentVocabulary | NewVocabulary:
+    """The vocabulary of a run that continues from a model, and the text that it replays."""
+    replay = None
+    if chosen.replay_text is not None:
+        replay = ReplayText(chosen.replay_text, text.reading(), text.sentences)
+    if not _is_new(chosen):
+        words = [*chosen.add_words] or ([GROWN_WORDS] if chosen.vocabulary == GROW else [])
+        return ParentVocabulary(origin, words, replay)
+    return NewVocabulary(
+        origin=origin,
+        recipe=recipe,
+        directory=None if chosen.vocabulary == NEW else chosen.vocabulary,
+        initialise=chosen.initialise,
+        dictionary=chosen.dictionary,
+        replay=replay,
+        seed=chosen.seed,
+    )
+
+
+def _is_new(chosen: PretrainSettings) -> bool:
+    """Whether another vocabulary replaces the model's."""
+    return chosen.vocabulary not in (None, GROW)
+
+
+def _embedding_share(chosen: PretrainSettings) -> float:
+    if chosen.embedding_share is None:
+        return EMBEDDING_SHARE if _is_new(chosen) else 0.0
+    return chosen.embedding_share
+
+
+def _check_adaptation(chosen: PretrainSettings) -> None:
+    """Refuse options that go together and were given apart."""
+    if _is_new(chosen) and chosen.add_words:
+        raise UsageError("--add-words extends the old vocabulary; give it with --vocabulary grow, or leave it out")
+    for flag, given in (("--dictionary", chosen.dictionary), ("--embedding-share", chosen.embedding_share)):
+        if given is not None and not _is_new(chosen):
+            raise UsageError(f"{flag} is about the tokens of another vocabulary; give --vocabulary new, or a tokenizer")
+    if chosen.replay is not None and chosen.replay_text is None:
+        raise UsageError(
+            "--replay mixes in text of the old domain, which a model does not carry; name some: --replay-text PATH "
+            "(for English models, --replay-text embedded is Python's documentation)"
+        )
+    if chosen.replay_text is not None and chosen.replay is None and chosen.initialise != "wechsel":
+        raise UsageError("--replay-text is for --replay; give its share of each batch, such as --replay 0.1")
 
 
 def _origin(chosen: PretrainSettings, out: Path) -> ParentModel | None:
     if chosen.start is not None:
+        _check_adaptation(chosen)
         return ParentModel.load(chosen.start, out=out)
-    for flag, given in (("--add-words", chosen.add_words), ("--old", chosen.old)):
-        if given:
+    adapting = ("add_words", "vocabulary", "dictionary", "embedding_share", "old", "replay", "replay_text", "stay")
+    for name in adapting:
+        if getattr(chosen, name):
+            flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} goes with --from DIR: there is no model whose words or domain could be old")
     return None
 
@@ -130,7 +194,13 @@ def _recipe(
 ) -> AdaptedRecipe:
     named = None if name is None else str(name)
     if origin is not None:
-        adapted = adapted_recipe(origin.bundle, named, size=chosen.size, settings=list(chosen.settings))
+        settings = list(chosen.settings)
+        if chosen.replay is not None:
+            settings.append(f"mixture.replay={chosen.replay}")
+        vocabulary: Tokenizer | Literal["new"] | None = None
+        if _is_new(chosen):
+            vocabulary = "new" if chosen.vocabulary == NEW else Tokenizer.load(str(chosen.vocabulary))
+        adapted = adapted_recipe(origin.bundle, named, size=chosen.size, settings=settings, vocabulary=vocabulary)
         reporter.say(f"continuing from {origin.path}, {adapted.why}")
         return adapted
     if named is None:

@@ -75,6 +75,8 @@ class Update:
         """Tokens of one forward and backward pass: the runtime's, until memory runs out."""
         self.mine: Tensor | None = None
         """Figures of only this rank in the last step: they show which rank had a loss that is not finite."""
+        self.after_step: Callable[[float, Tensor], None] | None = None
+        """Called after each update with its rate and whether a number was not finite (1, on the device)."""
         self._bad: Tensor | None = None  # on the device: 1 if any number of any step was not finite
 
     def __call__(
@@ -106,6 +108,8 @@ class Update:
         self._refuse_what_is_not_finite(numbers)
         set_rate(self.optimizer, rate)
         self.optimizer.step()
+        if self.after_step is not None and self._bad is not None:
+            self.after_step(rate, self._bad)
         self.optimizer.zero_grad(set_to_none=True)
         return numbers
 

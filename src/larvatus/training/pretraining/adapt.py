@@ -2,8 +2,9 @@
 
     larvatus pretrain --from bert-base/ --corpus my_texts/ --out runs/mine --add-words 500 --old embedded
 
-The text is encoded with the model's own vocabulary, longer by the requested words. Text of the model's old domain
-(`--old`) and validation text of the new one are evaluated before and after (`domains.py`).
+The text is encoded with the model's own vocabulary, longer by the requested words, or with another one
+(`new_vocabulary.py`). Text of the model's old domain (`--old`, or held-out replayed text) and validation text of the
+new one are evaluated before and after (`domains.py`).
 
     adapted_recipe(load_bundle("runs/base"))                 its own recipe, from `larvatus.json`
     adapted_recipe(load_bundle("bert-base"))                 no such file: the packaged recipe that is nearest to it
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -43,15 +44,19 @@ from larvatus.models.bundle.manifest import NAME as MANIFEST
 from larvatus.models.network import tag
 from larvatus.models.recipes import Recipe, edited_recipe, parse_recipe, read_recipe, recipe_names, recipe_table
 from larvatus.training.engine.reporter import Reporter
-from larvatus.training.pretraining.job import ParentModel
+from larvatus.training.pretraining.job import InitialModel, ParentModel, PretrainingJob
+from larvatus.training.pretraining.new_vocabulary import read_rows, read_summary
 from larvatus.training.pretraining.prepare import (
     CorpusBuilder,
     Documents,
     PreparedCorpus,
     TextDomain,
+    VocabularySource,
     held_out_shards,
+    longest,
     unextended_path,
 )
+from larvatus.training.pretraining.replay import ReplayText
 from larvatus.training.pretraining.text_record import EMBEDDED, has_intact_files
 
 MOST_SEQUENCES, HIGHEST_RATE = 256, 1e-4
@@ -73,9 +78,17 @@ class AdaptedRecipe:
 
 
 def adapted_recipe(
-    bundle: Bundle, name: str | None = None, *, size: str | None = None, settings: Sequence[str] = ()
+    bundle: Bundle,
+    name: str | None = None,
+    *,
+    size: str | None = None,
+    settings: Sequence[str] = (),
+    vocabulary: Tokenizer | Literal["new"] | None = None,
 ) -> AdaptedRecipe:
-    """The recipe that continues from a model directory."""
+    """The recipe that continues from a model directory.
+
+    `vocabulary`: another one, or "new" for one that is learned; by default the directory's.
+    """
     where, named = name or str(bundle.path / MANIFEST), name is not None
     if name is not None:
         table, why = recipe_table(read_recipe(name)), f"as the recipe {name} says"
@@ -84,17 +97,23 @@ def adapted_recipe(
     else:
         name = where = _nearest(bundle)
         table, why = recipe_table(read_recipe(name)), f"as the recipe {name} says, the nearest to it"
-    table = _of_this_model(table, bundle)
+    learned = vocabulary == "new"
+    tokenizer = bundle.tokenizer if vocabulary is None or isinstance(vocabulary, str) else vocabulary
+    table = _of_this_model(table, bundle, tokenizer)
+    table.get("mixture", {}).pop("replay", None)  # of the parent's own run
     if name is not None and not name.endswith(".toml"):
         why += _gentler(table)
     try:
-        recipe = edited_recipe(table, size=size, settings=settings, where=where)
+        recipe = edited_recipe(
+            _with_kind(table, settings) if learned else table, size=size, settings=settings, where=where
+        )
     except RecipeError as fault:
         if name is None:
             raise RecipeError(f"{fault}; or name a recipe: larvatus pretrain bert --from {bundle.path} …") from None
         raise
-    _refuse_contradictions(recipe, bundle)
-    check_mask(recipe.corruption, bundle.tokenizer.id(bundle.tokenizer.special.mask))
+    _refuse_contradictions(recipe, bundle, None if learned else tokenizer)
+    if not learned:
+        check_mask(recipe.corruption, tokenizer.id(tokenizer.special.mask))
     return AdaptedRecipe(recipe, why, frozenset() if named else _free_of(settings))
 
 
@@ -106,9 +125,18 @@ def _free_of(settings: Sequence[str]) -> frozenset[str]:
     return frozenset({"batch"} if said & {"optimizer.rate", "optimizer.muon_rate", "optimizer.type"} else PLANNED)
 
 
-def _of_this_model(table: Table, bundle: Bundle) -> Table:
-    """The recipe's table with the model and the vocabulary of the directory."""
-    vocabulary = _described(bundle.tokenizer, table.get("tokenizer"))
+def _with_kind(table: Table, settings: Sequence[str]) -> Table:
+    """The table with the requested kind of vocabulary: of another kind, only the size stays."""
+    kinds = [setting.partition("=")[2].strip() for setting in settings if setting.startswith("tokenizer.type")]
+    if not kinds or kinds[-1] == table["tokenizer"]["type"]:
+        return table
+    kept = {name: value for name, value in table["tokenizer"].items() if name == "size"}
+    return {**table, "tokenizer": {**kept, "type": kinds[-1]}}
+
+
+def _of_this_model(table: Table, bundle: Bundle, tokenizer: Tokenizer) -> Table:
+    """The recipe's table with the model of the directory, and a vocabulary."""
+    vocabulary = _described(tokenizer, table.get("tokenizer"))
     model = msgspec.to_builtins(bundle.model)
     return {**msgspec.json.decode(msgspec.json.encode(table)), "model": model, "tokenizer": vocabulary}
 
@@ -138,11 +166,15 @@ def _gentler(table: Table) -> str:
     return f" ({', '.join(said)}, as for task-adaptive pretraining; --set overrides it)" if said else ""
 
 
-def _refuse_contradictions(recipe: Recipe, bundle: Bundle) -> None:
+def _refuse_contradictions(recipe: Recipe, bundle: Bundle, tokenizer: Tokenizer | None) -> None:
+    """Refuse settings of the model, or of a vocabulary that is read, that contradict it."""
     asked = {"model": recipe.model, "tokenizer": recipe.tokenizer}
-    there = {"model": bundle.model, "tokenizer": _described(bundle.tokenizer, None)}
+    there = {
+        "model": msgspec.to_builtins(bundle.model),
+        "tokenizer": None if tokenizer is None else _described(tokenizer, None),
+    }
     for part, settings in asked.items():
-        known = there[part] if isinstance(there[part], dict) else msgspec.to_builtins(there[part])
+        known = there[part]
         for field, value in msgspec.to_builtins(settings).items():
             if (
                 known is not None
@@ -163,7 +195,7 @@ def _nearest(bundle: Bundle) -> str:
     for name in recipe_names():
         table = recipe_table(read_recipe(name))
         try:
-            parse_recipe(_of_this_model(table, bundle), where=name)
+            parse_recipe(_of_this_model(table, bundle, bundle.tokenizer), where=name)
         except RecipeError:  # it cannot be trained with this model: two segments wanted, and it has none
             continue
         distances.append((_distance(read_recipe(name), bundle), name))
@@ -195,6 +227,7 @@ class ParentVocabulary:
     origin: ParentModel
     add_words: Sequence[str] = ()
     """Numbers of words to learn, and files of words."""
+    replay: ReplayText | None = None
 
     def __post_init__(self) -> None:
         for given in self.add_words:
@@ -209,6 +242,8 @@ class ParentVocabulary:
         return {"from": self.origin.fingerprint, "add_words": words}
 
     def check(self, tokenizer: Tokenizer, corpus: Path) -> None:
+        if self.replay is not None:
+            raise UsageError(f"{corpus} is built already, so no text can be mixed in; give the text itself")
         if self.add_words:
             raise UsageError(
                 f"{corpus} is built already, so its vocabulary cannot be extended; give the text itself, "
@@ -273,7 +308,7 @@ class ParentVocabulary:
 class AdaptedTexts:
     """What `prepare` makes, but with the vocabulary of a model; and the domains to compare."""
 
-    vocabulary: ParentVocabulary
+    vocabulary: VocabularySource
     prepare: partial[PreparedCorpus]
     """`prepare.prepare` with all that it needs but a vocabulary."""
     old: str | None = None
@@ -291,15 +326,20 @@ class AdaptedTexts:
 
     def _old(self, train: Path, out: Path) -> Path | None:
         """Shards of the old domain; of the embedded text, the part that is never trained on."""
-        if self.old is None:
+        replay = self.vocabulary.replay
+        source = self.old or (None if replay is None else replay.path)
+        if source is None:
             return None
         build = CorpusBuilder(
             Corpus.open(train, verify=False).tokenizer,
             self.prepare.keywords["options"],
-            sources=[self.old],
+            sources=[source],
             reporter=self.prepare.keywords["reporter"],
             before=self.vocabulary.before(out / "vocabulary"),
         )
+        if self.old is None and replay is not None:
+            documents = list(replay.held_out(length=longest([self.prepare.args[0]])))
+            return build(lambda: documents, out / "corpus" / "old") if documents else None
         if self.old == EMBEDDED:
             return build(lambda: embedded_documents("valid"), out / "corpus" / "old")
         return held_out_shards(self.old, out / "corpus" / "old", build=build, flag="--old")
@@ -314,12 +354,19 @@ def read_extension(out: Path) -> tuple[int, list[list[int]]]:
     return int(extension["first"]), [list(map(int, parts)) for parts in extension["parts"]]
 
 
+def start_model(job: PretrainingJob, origin: ParentModel) -> InitialModel:
+    """The weights of step 0 of a run that continues from a model, in the vocabulary of the run."""
+    first, parts = read_extension(job.out)
+    return origin.start(job.recipe, seed=job.seed, first=first, parts=parts, rows=read_rows(job.out))
+
+
 def parent_lineage(origin: ParentModel | None, out: Path) -> dict[str, object]:
     """Lineage: the model that the run in `out` went on from, and its own lineage; nothing where there is none."""
     if origin is None:
         return {}
     about = {"directory": str(origin.path), "sha256": origin.fingerprint, "lineage": origin.bundle.lineage}
-    return {"parent": {**about, "added pieces": len(read_extension(out)[1])}}
+    changed = {"new vocabulary": summary} if (summary := read_summary(out)) else {}
+    return {"parent": {**about, "added pieces": len(read_extension(out)[1]), **changed}}
 
 
 def _number(given: str) -> int | None:

@@ -70,6 +70,8 @@ class Progress(Settings):
     """Time spent training, over all sessions of the run."""
     curve: tuple[LossCurvePoint, ...] = ()
     """Validation losses of the masked-lm objective, if the run has both."""
+    embedding_steps: int | UnsetType = UNSET
+    """First updates that train only parameters with a row per token; fixed when the run began."""
     microbatch: int | UnsetType = UNSET
     """Tokens of one pass, where memory ran out with the requested number."""
 
@@ -152,11 +154,18 @@ def check_same_run(
     )
 
 
-def restore(checkpoint: Checkpoint[PretrainingState], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Restore the weights and moments of the checkpoint."""
+def restore(
+    checkpoint: Checkpoint[PretrainingState],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    steps: int | None = None,
+) -> None:
+    """Restore the weights and moments of the checkpoint; `steps`: updates of the optimizer, if it began later."""
     restore_weights(checkpoint.path / _MODEL, _weights(model))
     moments = read_tensors(checkpoint.path / _OPTIMIZER)
-    restore_optimizer(optimizer, model, moments, steps=checkpoint.state.progress.step)
+    optimizer.state.clear()
+    restore_optimizer(optimizer, model, moments, steps=checkpoint.state.progress.step if steps is None else steps)
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:

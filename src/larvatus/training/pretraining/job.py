@@ -12,7 +12,8 @@ checkpoint, as many as there are now.
 
 A run that continues from a parent takes its encoder, and each head that both have, bit for bit. With a longer
 vocabulary, each new token starts as the mean of its old tokens, in every tensor that has a row for each token: input
-embeddings, and the bias of the masked-LM head (`data/text/extend.py` names the literature).
+embeddings, and the bias of the masked-LM head (`data/text/extend.py` names the literature). With another vocabulary,
+these tensors are made from the old ones as `token_transfer.py` says.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from larvatus.models.nn.initialise import empty_weights
 from larvatus.models.recipes import Recipe, recipe_table
 from larvatus.training.engine.ranks import Ranks, check_ranks_agree, versions
 from larvatus.training.engine.settings import Budget, Parallel, Runtime
+from larvatus.training.pretraining.token_transfer import RowTransfer
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +84,32 @@ class ParentModel:
         return self.bundle.path
 
     @torch.no_grad()
-    def start(self, recipe: Recipe, *, seed: int, first: int = 0, parts: Sequence[Sequence[int]] = ()) -> InitialModel:
-        """The model; with `parts`, rows from `first` on belong to new pieces made of those old ones."""
+    def start(
+        self,
+        recipe: Recipe,
+        *,
+        seed: int,
+        first: int = 0,
+        parts: Sequence[Sequence[int]] = (),
+        rows: RowTransfer | None = None,
+    ) -> InitialModel:
+        """The model; with `parts`, rows from `first` on belong to new pieces made of those old ones.
+
+        `rows`: those of another vocabulary.
+        """
         theirs: dict[str, Tensor] = self.bundle.network.state_dict()
-        rows = len(self.bundle.network.encoder.word_vectors)
-        size = max(rows, first + len(parts))
+        size = max(len(self.bundle.network.encoder.word_vectors), first + len(parts)) if rows is None else rows.size
         model = Network.build(recipe.model, recipe.objectives, vocabulary=size, seed=seed)
-        rowed = _rows_for_pieces(recipe)
-        given = {name: extend_rows(t, size, first, parts) if name in rowed else t for name, t in theirs.items()}
+        rowed = rows_for_tokens(recipe)
+
+        def changed(name: str, tensor: Tensor) -> Tensor:
+            if name not in rowed:
+                return tensor
+            if rows is None:
+                return extend_rows(tensor, size, first, parts)
+            return rows.apply(tensor, name=name.rpartition("encoder.")[2], seed=seed)
+
+        given = {name: changed(name, tensor) for name, tensor in theirs.items()}
         wanted = model.state_dict()
         heads: dict[str, list[str]] = {}
         for name in wanted:
@@ -119,8 +139,8 @@ def extend_rows(tensor: Tensor, size: int, first: int, parts: Sequence[Sequence[
     return longer
 
 
-def _rows_for_pieces(recipe: Recipe) -> set[str]:
-    """Parameters with a row for each piece: those that differ between two sizes of the vocabulary."""
+def rows_for_tokens(recipe: Recipe) -> set[str]:
+    """Parameters with a row for each token: those that differ between two sizes of the vocabulary."""
     with empty_weights():
         small, large = (Network(recipe.model, recipe.objectives, size).state_dict() for size in (8, 9))
     return {name for name in small if small[name].shape != large[name].shape}
@@ -164,6 +184,10 @@ class PretrainingJob:
     """How several processes share the work (`training/engine/parallel.py`)."""
     origin: ParentModel | None = None
     """The model to continue from; a new one is initialised where there is none."""
+    embedding_share: float = 0.0
+    """Share of the steps that train only parameters with a row per token, before all are trained."""
+    stay: float = 0.0
+    """Weight of the pull towards the weights of `origin` (`retention.py`)."""
     free: frozenset[str] = frozenset()
     """What of "batch" and "rate" a plan may choose (`plan.py`), because the user has set neither it nor a recipe."""
     deadline: float | None = None
@@ -181,6 +205,12 @@ class PretrainingJob:
             raise UsageError(f"--parallel is one of {', '.join(get_args(Parallel))}, not {self.parallel!r}")
         if self.parallel == "shard" and self.origin is not None:
             raise UsageError("--parallel shard trains new models; with --from, give --parallel replicate")
+
+    @property
+    def retention(self) -> dict[str, object]:
+        """What a run must keep to under a resume, if it has these: the first stage, the pull towards the start."""
+        settings = {"embedding share": self.embedding_share, "stay": self.stay}
+        return {name: value for name, value in settings.items() if value}
 
     @property
     def may_shard(self) -> bool:
@@ -212,6 +242,7 @@ def _commanded(job: PretrainingJob) -> dict[str, object]:
         "evaluate_every": job.evaluate_every,
         "save_every": job.save_every,
         "from": None if job.origin is None else job.origin.fingerprint,
+        **job.retention,
         **runtime,
         **dataclasses.asdict(job.budget),
     }

@@ -11,7 +11,8 @@ from typing import Any, Self
 
 from larvatus.core.errors import printable
 from larvatus.data.corpus import Corpus
-from larvatus.data.corpus.mixture import language_rows
+from larvatus.data.corpus.format import CorpusCounts
+from larvatus.data.corpus.mixture import REPLAYED, language_rows, new_languages
 from larvatus.models.network import Network
 from larvatus.training.engine.ranks import StragglerReport
 from larvatus.training.engine.reporter import MetricsLog, Reporter, Throughput
@@ -25,13 +26,19 @@ def describe_run(
 ) -> Iterator[str]:
     """Two lines, and some more where there are several languages. `more` describes how it is trained."""
     recipe = job.recipe
-    yield (
-        f"{printable(str(corpus.path))}: {corpus.documents:,} documents · {corpus.sentences:,} sentences"
-        f" · {corpus.words:,} words"
-        f" · vocabulary: {corpus.tokenizer.size:,} tokens, {corpus.tokens / max(corpus.words, 1):.2f} per word"
+    languages = new_languages(corpus.manifest.languages)
+    replayed = corpus.manifest.languages.get(REPLAYED, CorpusCounts())
+    documents, sentences, words, tokens = (
+        getattr(corpus, name) - getattr(replayed, name) for name in ("documents", "sentences", "words", "tokens")
     )
-    if len(corpus.manifest.languages) > 1:
-        for row in language_rows(corpus.manifest.languages, recipe.mixture.alpha):
+    yield (
+        f"{printable(str(corpus.path))}: {documents:,} documents · {sentences:,} sentences · {words:,} words"
+        f" · vocabulary: {corpus.tokenizer.size:,} tokens, {tokens / max(words, 1):.2f} per word"
+    )
+    if replayed.documents:
+        yield f"  replayed text: {replayed.words:,} words, {recipe.mixture.replay_share:.0%} of the tokens of each step"
+    if len(languages) > 1:
+        for row in language_rows(languages, recipe.mixture.alpha):
             yield f"  {row}"
     if without := languages_not_evaluated(corpus, valid):
         yield f"no held-out text of {', '.join(without)}: not evaluated; give some with --valid PATH"
@@ -46,7 +53,7 @@ def describe_run(
 
 def languages_not_evaluated(corpus: Corpus, valid: Corpus | None) -> list[str]:
     """Languages that are trained on and not evaluated, where others are."""
-    return [] if valid is None else sorted(corpus.manifest.languages.keys() - valid.manifest.languages)
+    return [] if valid is None else sorted(new_languages(corpus.manifest.languages).keys() - valid.manifest.languages)
 
 
 LINE_EVERY_S = 10.0

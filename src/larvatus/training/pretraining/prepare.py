@@ -8,8 +8,9 @@
 
 A corpus that was built before (`larvatus corpus build`) is used unchanged, with its own vocabulary and token counts.
 The name ``embedded`` means the English prose that ships with every Python. A run that continues training a model uses
-the vocabulary of that model (`VocabularySource`, implemented in `adapt.py`); if the vocabulary is extended, validation
-text is also encoded with the original one.
+the vocabulary of that model (`VocabularySource`, implemented in `adapt.py`), or another one (`new_vocabulary.py`); if
+the vocabulary changes, validation text is also encoded with the original one. Replayed text of the model's old domain
+(`replay.py`) is added to the shards of the training text, under a language tag of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -41,6 +43,7 @@ from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.validation_split import ValidationSplit
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.reporter import Reporter
+from larvatus.training.pretraining.replay import ReplayText
 from larvatus.training.pretraining.text_record import (
     EMBEDDED,
     check_shards,
@@ -89,7 +92,11 @@ Documents = Callable[[], Iterable[Document]]
 
 
 class VocabularySource(Protocol):
-    """A vocabulary that is not only trained on the corpus."""
+    """A vocabulary that is not only trained on the corpus, and what else a parent model brings."""
+
+    @property
+    def replay(self) -> ReplayText | None:
+        """Text of the old domain to mix in; None: none."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -137,6 +144,9 @@ def prepare(
     given = {"corpus": [str(path) for path in corpus], "valid": valid, "options": msgspec.to_builtins(options)}
     given |= {"vocabulary": _wanted(recipe, vocabulary)} | _languages_wanted(recipe)
     hashes = text_hashes(corpus, valid, out=out)
+    if vocabulary is not None and vocabulary.replay is not None:
+        given |= {"replay": vocabulary.replay.path}
+        hashes |= vocabulary.replay.hashes(out)
     shards = resume_text(folder, given, hashes, say=reporter.say)
     if shards is not None:
         return PreparedCorpus(train=folder / "train", valid=check_shards(folder, shards))
@@ -151,7 +161,8 @@ def prepare(
     )
     shorter = vocabulary.before(out / "vocabulary") if vocabulary else None
     build = CorpusBuilder(tokenizer, options, sources=corpus, reporter=reporter, before=shorter)
-    build(training, folder / "train")
+    replay = vocabulary.replay if vocabulary and recipe.mixture.replay_share else None
+    _build_training(build, training, folder / "train", replay=replay, length=length or longest([recipe]))
     if isinstance(documents, _Read) and (documents.skipped.total or documents.skipped.left):
         reporter.say(f"skipped: {documents.skipped}")
     if valid is not None:
@@ -161,6 +172,17 @@ def prepare(
         held_out = None if apart is None else build(only(apart), folder / "valid")
     record_text(folder, given, hashes, valid=folder / "valid" if held_out == folder / "valid" else None)
     return PreparedCorpus(train=folder / "train", valid=held_out)
+
+
+def _build_training(
+    build: CorpusBuilder, documents: Documents, folder: Path, *, replay: ReplayText | None, length: int
+) -> None:
+    """Shards of the training text, and of the text that is replayed with it."""
+    if replay is None:
+        build(documents, folder)
+        return
+    both = dataclasses.replace(build, sources=[*build.sources, replay.path])
+    both(lambda: chain(documents(), replay.training(length=length)), folder)
 
 
 def longest(recipes: Iterable[Recipe]) -> int:

@@ -37,7 +37,7 @@ from larvatus.training.engine.parallel import evaluating
 from larvatus.training.engine.ranks import Ranks, check_ranks_agree, ranks
 from larvatus.training.engine.reporter import MetricsLog, Reporter, flops_per_token, peak_flops
 from larvatus.training.engine.settings import Budget
-from larvatus.training.pretraining.adapt import read_extension
+from larvatus.training.pretraining.adapt import start_model
 from larvatus.training.pretraining.budget import describe_plan, known_steps, make_plan, measure_steps
 from larvatus.training.pretraining.checkpoint import (
     PretrainingState,
@@ -60,6 +60,7 @@ from larvatus.training.pretraining.evaluation import HeldOutScores, build_corrup
 from larvatus.training.pretraining.job import PretrainingJob, agree_on_job
 from larvatus.training.pretraining.loop import Pretraining
 from larvatus.training.pretraining.monitor import Monitor, describe_run
+from larvatus.training.pretraining.new_vocabulary import read_rows
 from larvatus.training.pretraining.plan import FILE as PLAN
 from larvatus.training.pretraining.plan import (
     check_memory,
@@ -155,6 +156,8 @@ class PretrainingRun:
             pad_id=self.tokenizer.id(self.tokenizer.special.pad) or 0,  # any token does: nobody reads what is filled
             warn=self.reporter.warn,
         )
+        if job.stay:
+            self.stepper.pull(job.stay, without_rows=read_rows(job.out) is not None)
 
     def _first_model(self) -> Network:
         """The weights of step 0: initialised, or those of the model to continue from."""
@@ -163,8 +166,7 @@ class PretrainingRun:
             shards = self.ranks.count if job.may_shard else 1
             check_memory(job.recipe, job.runtime, self.tokenizer.size, shards=shards)
             return Network.build(job.recipe.model, job.recipe.objectives, vocabulary=self.tokenizer.size, seed=job.seed)
-        first, parts = read_extension(job.out)
-        started = job.origin.start(job.recipe, seed=job.seed, first=first, parts=parts)
+        started = start_model(job, job.origin)
         self.reporter.say(f"from {job.origin.path}: {started}")
         return started.model
 
@@ -254,9 +256,10 @@ class PretrainingRun:
             steps = steps or self._first_steps()
             if self.ranks.main:
                 self.news.say(describe_plan(job, steps, self.planned.plan, self._epoch_tokens()))
-            return Progress(steps=steps)
-        restore(checkpoint, self.model, self.optimizer)
-        progress = checkpoint.state.progress
+            first = round(job.embedding_share * steps)
+            self.stepper.begin(first, steps)
+            return Progress(steps=steps, embedding_steps=first or msgspec.UNSET)
+        progress = self._restore(checkpoint)
         if not job.fork:
             self.stepper.update.lower(progress.microbatch)
         else:
@@ -269,8 +272,15 @@ class PretrainingRun:
         checkpoint = newest_checkpoint(self.job.out, self.reporter.warn)
         if checkpoint is None:
             return None
-        restore(checkpoint, self.model, self.optimizer)
-        return checkpoint.state.progress
+        return self._restore(checkpoint)
+
+    def _restore(self, checkpoint: Checkpoint[PretrainingState]) -> Progress:
+        """Restore weights and moments; choose what trains next."""
+        progress = checkpoint.state.progress
+        self.stepper.begin(progress.embedding_steps or 0, progress.steps)
+        self.stepper.stage.resume(progress.step)
+        restore(checkpoint, self.model, self.optimizer, steps=self.stepper.stage.optimizer_steps(progress.step))
+        return progress
 
     def _refuse_another_run(self, checkpoint: Checkpoint[PretrainingState]) -> None:
         if not self.job.fork:
@@ -311,6 +321,7 @@ class PretrainingRun:
             "corpus": self.corpus.fingerprint,
             "valid": self.valid.fingerprint if self.valid else None,
             **origin,
+            **self.job.retention,
         }
 
     # — what the loop calls —

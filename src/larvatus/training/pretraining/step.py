@@ -38,6 +38,8 @@ from larvatus.models.recipes import Recipe
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.settings import Runtime
 from larvatus.training.engine.step import MicrobatchLoss, Update, autocast
+from larvatus.training.pretraining.job import rows_for_tokens
+from larvatus.training.pretraining.retention import EmbeddingStage, StartPull
 
 
 class StepReport:
@@ -203,7 +205,26 @@ class Stepper:
         )
         self._losses: Any = torch.compile(model, dynamic=False) if runtime.compile else model
         self._stage = Stage(runtime.device)
+        self.stage = EmbeddingStage(model, optimizer, names=())
+        """What trains in a step."""
         self._needed: set[type] = {head.needs for head in self.model.heads.values()}
+
+    def begin(self, embedding_steps: int, steps: int) -> None:
+        """Begin the run: `embedding_steps` of its `steps` train only parameters with a row per token."""
+        if embedding_steps:
+            self.stage = EmbeddingStage(
+                self.model,
+                self.update.optimizer,
+                names=rows_for_tokens(self.recipe),
+                steps=embedding_steps,
+                warmup=self.recipe.schedule.warmup_steps(steps),
+            )
+
+    def pull(self, weight: float, *, without_rows: bool) -> None:
+        """Pull the weights towards what they are now; `without_rows`: not those with a row per token."""
+        left_out = rows_for_tokens(self.recipe) if without_rows else set()
+        pulled = {name: each for name, each in self.model.named_parameters() if name not in left_out}
+        self.update.after_step = StartPull(pulled, weight)
 
     def __call__(self, batch: TrainingBatch[Ints], *, step: int, rate: float, limit: int) -> StepReport:
         """Prepare a step and launch it."""
@@ -232,6 +253,7 @@ class Stepper:
     def launch(self, ready: PreparedStep, *, step: int, rate: float) -> StepReport:
         """Update the weights once. If anything is not finite they stay, on every rank: see `StepReport.check`."""
         self.model.train()
+        rate = self.stage.enter(step, rate)
         if ready.microbatch != self.update.microbatch:  # memory ran out since: other ranks may have cut it otherwise
             ready = self.prepare(ready.batch, limit=ready.limit)
         totals = self.update.ranks.totals(list(ready.counts.values()))
