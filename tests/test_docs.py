@@ -12,7 +12,7 @@ import larvatus
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"])
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"])
 
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 CODE = re.compile(r"`([^`]+)`")
@@ -84,9 +84,10 @@ def test_the_front_page_is_short_and_every_page_is_in_the_index_and_on_the_site(
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    for page in DOCS.glob("*.md"):
-        assert page.name == "index.md" or f"({page.name})" in index
-        assert f": {page.name}\n" in site
+    for page in DOCS.rglob("*.md"):
+        address = page.relative_to(DOCS).as_posix()
+        assert address == "index.md" or f"({address})" in index
+        assert f": {address}\n" in site
 
 
 def test_the_reference_has_every_public_name() -> None:

@@ -45,6 +45,7 @@ TUNING = (
 KNOWN_FLAGS = {
     "larvatus": "--debug --install-completion --quiet --show-completion --version",
     "larvatus demo": "--minutes --out --quiet --seed --size",
+    "larvatus tutorial": "--out --overwrite",
     "larvatus pretrain": (
         "--activation-checkpointing --add-words --compile --corpus --deterministic --device --dictionary "
         "--embedding-share --encoding --epochs --evaluate-every --fork --from --initialise --language --language-field "

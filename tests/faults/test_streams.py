@@ -21,6 +21,7 @@ TEXT = "The river ran past the bank of the town. Number {} was seen there. Nobod
 
 OUTPUTS = {
     "demo": "out",
+    "tutorial": "out",
     "pretrain": "out",
     "embed": "out",
     "convert": "out",

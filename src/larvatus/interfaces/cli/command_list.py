@@ -126,6 +126,9 @@ COMMANDS = {
         _START,
         "Try the packaged English model, if installed, then pretrain a small BERT on Python's own documentation.",
     ),
+    "tutorial": CommandEntry(
+        "tutorial:tutorial", _START, "List the tutorials, or write one as a notebook with the files that it reads."
+    ),
     "doctor": CommandEntry("machine:doctor", _START, "Show versions, devices, kernels and free memory."),
     "bench": CommandEntry(
         "machine:bench",

@@ -47,7 +47,7 @@ app = typer.Typer(
 
 SAVING = ("out", "png", "html", "table", "plot", "predictions", "add")
 """Parameters that name what a command writes; with one, the command continues when nobody reads its output."""
-ALWAYS_SAVING = ("isotropy fit", "adapter add", "lens train", "similar layers")
+ALWAYS_SAVING = ("isotropy fit", "adapter add", "lens train", "similar layers", "tutorial")
 """Commands that always save something."""
 
 
