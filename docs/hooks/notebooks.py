@@ -1,36 +1,28 @@
-"""Notebooks of tutorials and exercises on the site, each linked from its page; `larvatus tutorial` writes the same."""
+"""Notebooks of tutorials and exercises on the built site, each linked from its page; `larvatus tutorial` writes the same.
+
+    python docs/hooks/notebooks.py docs site
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import Any
-
-from mkdocs.structure.files import File, Files
 
 from larvatus.interfaces.cli.commands.tutorial import notebook, page_files, tutorial_pages
 
 
-def _notebooks(docs: Path) -> dict[str, str]:
-    """Addresses of the pages that are notebooks too, and what each notebook holds."""
-    pages = {page.relative_to(docs).as_posix(): page for page in tutorial_pages(docs).values()}
-    return {
-        address: json.dumps(notebook(page.read_text("utf-8"), files=[file.name for file in page_files(page)]))
-        for address, page in pages.items()
-    }
+def add_notebooks(docs: Path, site: Path) -> None:
+    for name, page in tutorial_pages(docs).items():
+        built = site / page.relative_to(docs).with_suffix(".html")
+        made = notebook(page.read_text(encoding="utf-8"), files=[file.name for file in page_files(page)])
+        built.with_suffix(".ipynb").write_text(json.dumps(made), encoding="utf-8")
+        heading, end, rest = built.read_text(encoding="utf-8").partition("</h1>")
+        if not end:
+            sys.exit(f"{built} has no heading below which its notebook can be linked")
+        link = f'<p><a href="{name}.ipynb">This page as a notebook</a>, which <code>larvatus tutorial {name}</code> writes too.</p>'
+        built.write_text(f"{heading}{end}\n{link}{rest}", encoding="utf-8")
 
 
-def on_files(files: Files, *, config: Any) -> Files:
-    for address, content in _notebooks(Path(config.docs_dir).resolve()).items():
-        files.append(File.generated(config, address.removesuffix(".md") + ".ipynb", content=content))
-    return files
-
-
-def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
-    """A link to the notebook below the heading."""
-    made = files.get_file_from_path(page.file.src_uri.removesuffix(".md") + ".ipynb")
-    if made is None:
-        return markdown
-    title, _, rest = markdown.partition("\n")
-    name = page.file.src_uri.rpartition("/")[2].removesuffix(".md")
-    return f"{title}\n\n[This page as a notebook]({name}.ipynb), which `larvatus tutorial {name}` writes too.\n{rest}"
+if __name__ == "__main__":
+    add_notebooks(Path(sys.argv[1]), Path(sys.argv[2]))
