@@ -231,6 +231,7 @@ def test_what_cannot_be_trained_is_one_line(tmp_path: Path, model: Model, corpus
     (tmp_path / "there").mkdir()
     for given, error, message in (
         ({"layer": 3}, UsageError, "there is no layer 3: the model has layers 0, the embeddings, to 2"),
+        ({"layer": "1"}, UsageError, "there is no layer '1': the model has layers 0"),
         ({"k": 30}, UsageError, "--k 30 features cannot be active of 24"),
         ({"corpus": tmp_path / "short.txt"}, DataError, "2 tokens in 1 passages are too few|3 tokens in 1 passages"),
         ({"corpus": tmp_path / "one.txt"}, DataError, "are too few to train on and hold out two, every 10th passage"),

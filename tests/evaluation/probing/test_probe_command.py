@@ -197,6 +197,7 @@ def same(count, label):
     [
         (same(20, lambda n, at: "x"), {}, "a probe needs two labels or more"),
         (same(5, lambda n, at: str(at % 2)), {}, "5 texts are too few to probe"),
+        (same(12, lambda n, at: str(at % 2)), {"limit": 5}, "5 texts are too few to probe; raise --limit 5 to 10 or"),
         (same(12, lambda n, at: str(at % 2)), {"layers": (7,)}, "there is no layer 7: the model has 1 to 2"),
         (same(12, lambda n, at: str(at % 2)), {"memory": 1e-9}, "over the bound of 1e-09"),
         (same(12, lambda n, at: str(at % 2)), {"task": "tags"}, "Invalid enum value 'tags'"),

@@ -327,6 +327,7 @@ def test_what_cannot_be_explained_is_one_line(models, make, tmp_path, tiny_token
         (lambda: models["answer"].explain(GIVEN["answer"], target="dry"), "the passage has no 'dry'"),
         (lambda: classifier.explain(TEXT, target="xxxx"), "the model has no class 'xxxx'; there are: no, yes$"),
         (lambda: lv.measure_faithfulness(classifier, []), "holds no text"),
+        (lambda: lv.measure_faithfulness(fill, [TEXT, ("a", "b")]), "text 2 is tuple, not text; give texts with or"),
         (lambda: lv.measure_faithfulness(classifier, ["the " * 60] * 3 + [TEXT]), "3 of 4 were skipped, since they"),
     ):
         with pytest.raises(LarvatusError, match=message):

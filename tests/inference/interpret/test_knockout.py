@@ -218,6 +218,8 @@ def test_samples_of_phenomena_and_bad_requests(tmp_path: Any, tiny_model: Any, s
         ([(f"{'a ' * 40}{end}", f"{'a ' * 40}of") for end in ("was", "in")] * 2, "4 pairs are longer than the model's"),
     ):
         assert note in " ".join(knockout(model, pairs=pairs, layers=[2], greedy=1, random_sets=0).notes)
+    with pytest.raises(DataError, match="no minimal pairs in the list; give"):
+        knockout(model, pairs=[])
     with pytest.raises(DataError, match="a knockout is tested over pairs, and there is one; give two or more"):
         knockout(model, pairs=[("a river was", "a river of")])
     for wrong, message in (

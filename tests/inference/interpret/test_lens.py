@@ -196,6 +196,7 @@ def test_what_has_no_lens_is_one_line(saved, tmp_path, tiny_model, tiny_tokenize
         (lambda: model.lens(TEXT, top=0), "top must be a whole number from 1"),
         (lambda: model.lens(TEXT, tuned="none"), "has no tuned lens 'none'"),
         (lambda: model.lens(TEXT, tuned="../x"), "cannot name a tuned lens"),
+        (lambda: model.lens(TEXT, tuned=3), "tuned is int, not text: the name of a tuned lens, or of its file"),
         (lambda: lv.train_lens(model, corpus, out=tmp_path / "lens.bin"), "must end in .safetensors"),
         (lambda: lv.train_lens(model, corpus, tokens=20, out=tmp_path / "l.safetensors"), "too few masked tokens"),
     ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -129,6 +129,12 @@ def test_pairs_that_cannot_be_patched_are_one_line(
         patch_pair(network, tiny_tokenizer, first, second, answers=answers.split())
     assert message in str(fault.value)
     assert "\n" not in str(fault.value)
+
+
+def test_answers_that_are_no_words_are_refused(tiny_model: Any, tiny_tokenizer: Any) -> None:
+    network, numbers = tiny_model(objectives=(MaskedLMConfig(),)), cast(Any, (1, 2))
+    with pytest.raises(UsageError, match="patching compares two answers"):
+        patch_pair(network, tiny_tokenizer, FIRST, SECOND, answers=numbers)
 
 
 def test_models_without_masked_words_are_refused(tiny_model: Any, tiny_tokenizer: Any) -> None:

@@ -63,7 +63,7 @@ def read_pairs(names: Sequence[str]) -> list[MinimalPair]:
     """All pairs of all files, in order."""
     pairs = [pair for name in names for pair in _pairs(name)]
     if not pairs:
-        raise DataError(f"no minimal pairs in {', '.join(names)}; give JSONL, or good<TAB>bad lines")
+        raise DataError(f"no minimal pairs in {', '.join(names) or 'the list'}; give JSONL, or good<TAB>bad lines")
     return pairs
 
 

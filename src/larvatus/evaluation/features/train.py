@@ -29,6 +29,7 @@ from torch import Tensor
 
 from larvatus.core.arrays import Doubles, Floats, Ints
 from larvatus.core.errors import DataError, UsageError
+from larvatus.core.ranges import whole
 from larvatus.core.rng import derive, stream
 from larvatus.data.text.readers import Skipped
 from larvatus.data.text.words import segment_words
@@ -62,8 +63,8 @@ def train_features(
 ) -> SparseFeatures:
     """Features of a layer (0: the embeddings). `progress` is called with the number of tokens that were trained on."""
     encoder: Encoder = model.network.encoder
-    if not 0 <= layer <= encoder.depth:
-        raise UsageError(f"there is no layer {layer}: the model has layers 0, the embeddings, to {encoder.depth}")
+    if layer not in whole(0, encoder.depth):
+        raise UsageError(f"there is no layer {layer!r}: the model has layers 0, the embeddings, to {encoder.depth}")
     stand_in = random_encoder(encoder, settings.seed)
     encoders = {"trained": encoder, "random": stand_in}
     trainers: dict[str, AutoencoderTrainer] = {}

@@ -140,7 +140,8 @@ def read_probe_data(
     chosen = check_task(task, given)
     train, notes = _sampled(_read(chosen, given, columns), limit, seed)
     if len(train) < FEWEST:
-        raise DataError(f"{train.source}: {len(train)} texts are too few to probe; give {FEWEST} or more")
+        way = f"give {FEWEST} or more" if limit >= FEWEST else f"raise --limit {limit} to {FEWEST} or more"
+        raise DataError(f"{train.source}: {len(train)} texts are too few to probe; {way}")
     if test is None:
         train, held_out = _split(train, 0.2, seed)
     else:

@@ -179,7 +179,7 @@ def patch_pair(
             f"{name} predicts blanks from a query stream, which patching does not reach; use a model pretrained with "
             "masked-lm"
         )
-    if isinstance(answers, str) or len(answers) != 2 or len({*answers}) != 2:
+    if isinstance(answers, str) or len(answers) != 2 or len({*answers}) != 2 or {*map(type, answers)} != {str}:
         raise UsageError("patching compares two answers, the first sentence's and the second's, such as is,are")
     pair = [_read(text, tokenizer, answers, predictor, what) for text, what in ((first, "first"), (second, "second"))]
     words = _aligned(*pair)

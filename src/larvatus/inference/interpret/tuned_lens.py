@@ -24,8 +24,9 @@ import msgspec
 import torch
 from torch import Tensor
 
-from larvatus.core.errors import ArtefactError
+from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.settings import Settings
+from larvatus.core.text_inputs import described
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.models.bundle.named_tensors import SUFFIX, NamedTensors
 from larvatus.models.bundle.weights import read_tensors
@@ -94,6 +95,8 @@ class TunedLens:
 def lens_for(model: LoadedModel, given: str | TunedLens | None) -> TunedLens | None:
     """A tuned lens by name, or as given, that was trained for this model; one of another model is refused."""
     path = model.bundle.path
+    if not (given is None or isinstance(given, str | TunedLens)):
+        raise UsageError(f"tuned is {described(given)}, not text: the name of a tuned lens, or of its file")
     lens = TunedLens.load(LENSES.find(path, given)) if isinstance(given, str) else given
     if lens is not None:
         LENSES.check_model(lens.name, lens.about.model, fingerprint=model.fingerprint, path=path)

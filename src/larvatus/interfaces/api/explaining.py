@@ -17,7 +17,7 @@ from larvatus.core.outputs import check_outputs
 from larvatus.core.ranges import Count
 from larvatus.core.rng import stream
 from larvatus.core.settings import Flag, SeededSettings
-from larvatus.core.text_inputs import checked_inputs
+from larvatus.core.text_inputs import checked_inputs, described
 from larvatus.data.labelled.tables import Columns
 from larvatus.data.text.readers import Skipped, read_single_texts
 from larvatus.data.text.words import segment_words
@@ -153,6 +153,8 @@ def _examples(
             yield from task.read_plain(str(data), Columns(text=given.text, pair=given.pair_column), None, note)
         return
     for number, each in enumerate(checked_inputs(data, "data").inputs, start=1):
+        if task is None and not isinstance(each, str):
+            raise UsageError(f"text {number} is {described(each)}, not text; give texts with or without a blank")
         yield each if task is None else task.example(each, InputPlace("text", number))
 
 
