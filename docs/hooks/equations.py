@@ -1,0 +1,35 @@
+"""LaTeX between dollar signs as MathML, when the site is built: browsers draw it without a script or a font of ours.
+
+`pymdownx.arithmatex` finds the equations in the Markdown; `latex2mathml` converts them. `\\tag{11.6}` becomes the
+number at the right of an equation.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape, unescape
+from typing import Any
+
+from latex2mathml.converter import convert
+
+FOUND = re.compile(
+    r'<(?P<kind>span|div) class="arithmatex">\\(?:\(|\[)(?P<latex>.*?)\\(?:\)|\])</(?P=kind)>', re.DOTALL
+)
+TAG = re.compile(r"\\tag\{([^}]*)\}")
+
+
+def typeset(match: re.Match[str]) -> str:
+    """One equation: MathML, with the LaTeX as its annotation for readers who copy it."""
+    latex = unescape(match["latex"]).strip()
+    tags = TAG.findall(latex)
+    plain = TAG.sub("", latex).strip()
+    if match["kind"] == "span":
+        return convert(plain)
+    number = f'<span class="equation-number">({escape(tags[0])})</span>' if tags else ""
+    shown = convert(plain, display="block")
+    return f'<div class="equation" tabindex="0"><div class="formula">{shown}</div>{number}</div>'
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """MkDocs calls this with the HTML of each page."""
+    return FOUND.sub(typeset, html)
