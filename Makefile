@@ -42,6 +42,7 @@ keywords: .venv/dev
 # authors; it reads mkdocs.yml as it is, so that MkDocs remains a way back
 docs: .venv/docs
 	$(BIN)/zensical build --strict --clean
+	$(BIN)/python docs/hooks/equations.py site
 	$(BIN)/python docs/hooks/notebooks.py docs site
 
 # make bench TEXT=big.txt.xz: building a corpus needs 200 MB of real text to be measured on; training does not

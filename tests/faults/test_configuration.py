@@ -78,7 +78,7 @@ KNOWN_FLAGS = {
         "--recipe --seconds --set --size --tokens --workers"
     ),
     "larvatus recipes": "--json",
-    "larvatus recipes show": "--json --set --size",
+    "larvatus recipes show": "--annotated --json --set --size",
     "larvatus tokenizer": "",
     "larvatus tokenizer train": (
         "--alpha --cased --digits --encoding --errors --json --language --language-field --lowercase --on-bad --out "

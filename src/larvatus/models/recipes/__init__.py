@@ -1,5 +1,6 @@
 """Recipes: the schema, and one TOML file per published system (`larvatus recipes`, `larvatus recipes show bert`)."""
 
+from larvatus.models.recipes.annotated import annotated_recipe
 from larvatus.models.recipes.files import (
     edited_recipe,
     parse_recipe,
@@ -17,6 +18,7 @@ __all__ = [
     "Phase",
     "Recipe",
     "ScheduleConfig",
+    "annotated_recipe",
     "edited_recipe",
     "parse_recipe",
     "read_recipe",

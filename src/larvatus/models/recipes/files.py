@@ -45,6 +45,13 @@ def recipe_text(name: str) -> str:
     return resources.files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
+def recipe_source(name: str, *, named: bool = True) -> str:
+    """The text of a packaged recipe, or of a TOML file; only one that the user named may be a link."""
+    if not name.endswith(".toml"):
+        return recipe_text(name)
+    return read_text(follow_link(Path(name)) if named else Path(name), RecipeError)
+
+
 def read_recipe(name: str, *, size: str | None = None, settings: Sequence[str] = ()) -> Recipe:
     """A recipe by name or file, at a size, with single fields set. Later words win: file, then size, then settings.
 
@@ -136,11 +143,7 @@ def _table(name: str, seen: tuple[str, ...]) -> Table:
     """The recipe's table merged with its bases."""
     if name in seen:
         raise RecipeError(f"recipes build on each other in a circle: {' → '.join([*seen, name])}")
-    if name.endswith(".toml"):
-        path = Path(name)
-        text = read_text(path if seen else follow_link(path), RecipeError)  # the user did not name a base himself
-    else:
-        text = recipe_text(name)
+    text = recipe_source(name, named=not seen)
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as fault:  # ValueError: also a number of thousands of digits
@@ -259,17 +262,27 @@ def _options(path: str) -> list[Any]:
     return [option for option in get_args(annotation) if option is not type(None)] or [annotation]
 
 
+def setting_kinds(path: str, table: Table) -> list[type]:
+    """The struct that a part is read as, by the type that the part names; all that it may be, if it names none.
+
+    Args:
+        path: The part, such as `corruption` or `objectives.0`; empty for the recipe.
+        table: The part's own table.
+    """
+    options = _options(path)
+    kind = table.get("type", DEFAULT_TYPE if path == "model" else None)
+    return [o for o in options if o.__struct_config__.tag == kind] if len(options) > 1 else options
+
+
 def _fields(path: str, table: Table) -> list[str]:
     """Names of the fields of the struct that the table selects at this path."""
-    options = _options(path)
     place: Any = table
     for key in path.split(".") if path else []:
         inner = place[int(key)] if isinstance(place, list) and key.isdigit() else place.get(key, {})
         place = inner if isinstance(inner, dict | list) else {}
-    kind = place.get("type") if isinstance(place, dict) else None
-    chosen = [o for o in options if o.__struct_config__.tag == kind] if len(options) > 1 else options
-    names = [field.encode_name for option in chosen for field in msgspec.structs.fields(option)]
-    return [*names, "type"] if any(option.__struct_config__.tag for option in options) else names
+    kinds = setting_kinds(path, place if isinstance(place, dict) else {})
+    names = [field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)]
+    return [*names, "type"] if any(option.__struct_config__.tag for option in _options(path)) else names
 
 
 def recipe_toml(recipe: Recipe) -> str:
@@ -278,26 +291,28 @@ def recipe_toml(recipe: Recipe) -> str:
 
 def _sections(table: dict[str, Any], path: str = "", head: str = "") -> list[str]:
     """The plain fields of a table under its header, then its tables: TOML requires this order."""
-    plain = {key: value for key, value in table.items() if value is not None and not _is_tables(value)}
-    lines = [*([head] if head else []), *(f"{key} = {_value(value)}" for key, value in plain.items())]
+    plain = {key: value for key, value in table.items() if value is not None and not has_tables(value)}
+    lines = [*([head] if head else []), *(f"{key} = {toml_value(value)}" for key, value in plain.items())]
     sections = ["\n".join(lines)] if lines else []
     for key, value in table.items():
         inner = f"{path}{key}"
         if isinstance(value, dict):
             sections += _sections(value, f"{inner}.", f"[{inner}]")
-        elif _is_tables(value):
+        elif has_tables(value):
             for element in value:
                 sections += _sections(element, f"{inner}.", f"[[{inner}]]")
     return sections
 
 
-def _is_tables(value: Any) -> bool:
+def has_tables(value: Any) -> bool:
+    """Whether a value is a table, or a list of tables."""
     return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A plain value as TOML writes it."""
     if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's, except one
     return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.syntax import Syntax
 
-from larvatus.core.errors import printable
+from larvatus.core.errors import UsageError, printable
 from larvatus.core.tables import Table
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.inference.model.onnx import export_onnx
@@ -33,7 +33,7 @@ from larvatus.interfaces.settings import BudgetSettings, MachineSettings, Pretra
 from larvatus.models.bundle.convert import ConversionResult, Precision, convert_bundle
 from larvatus.models.bundle.huggingface import LAYOUTS, Native
 from larvatus.models.bundle.onnx_file import TOLERANCE, Output
-from larvatus.models.recipes import read_recipe, recipe_names, recipe_table, recipe_text, recipe_toml
+from larvatus.models.recipes import annotated_recipe, read_recipe, recipe_names, recipe_table, recipe_text, recipe_toml
 from larvatus.training.engine.launch import launch
 from larvatus.training.pretraining.evaluation import HeldOutScores
 
@@ -107,16 +107,25 @@ def show(
     name: Annotated[str, typer.Argument(help="A recipe's name, or a TOML file.")],
     size: Size = None,
     settings: Set = None,
+    annotated: Annotated[
+        bool,
+        typer.Option("--annotated", help="The whole recipe, each line explained, with its place in the chapter."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The whole recipe, defaults included, as JSON.")] = False,
 ) -> None:
     """Show one recipe as TOML that pretrain takes: the file as written, or with --size or --set what it comes to."""
+    if annotated and as_json:
+        raise UsageError("JSON has no comments; leave out --annotated or --json")
     recipe = read_recipe(name, size=size, settings=settings or [])
     if as_json:
         print(json.dumps(recipe_table(recipe), indent=2))
         return
     whole = bool(size or settings) or name.endswith(".toml")
     console = Console()
-    text = (recipe_toml(recipe) if whole else recipe_text(name)).rstrip()
+    if annotated:
+        text = annotated_recipe(name, size=size, settings=settings or []).rstrip()
+    else:
+        text = (recipe_toml(recipe) if whole else recipe_text(name)).rstrip()
     if console.is_terminal:
         console.print(Syntax(text, "toml", background_color="default"))
     else:
