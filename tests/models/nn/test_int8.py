@@ -26,9 +26,11 @@ def by_hand(linear, x, largest):
     return steps[:, None] * scales * product + linear.bias.detach().double().numpy()
 
 
+@pytest.mark.parametrize("unsigned", [True, False])
 @torch.inference_mode()
-def test_the_product_is_that_of_rounded_numbers_and_near_that_of_floats(linear, monkeypatch):
+def test_the_product_is_that_of_rounded_numbers_and_near_that_of_floats(linear, monkeypatch, unsigned):
     monkeypatch.setattr(linear_layers, "ROWS", 8)  # several portions
+    monkeypatch.setattr(linear_layers, "takes_unsigned", lambda: unsigned)
     x = torch.randn(21, 96) * torch.logspace(-3, 3, 21)[:, None]  # rows of very different size
     y = Int8Linear(linear)(x)
     wanted = by_hand(linear, x, 127 if has_int8_products() else 63)

@@ -11,6 +11,7 @@ h = W x + (α / r) B A x            A [r, in], B [out, r]: LoRA (Hu et al. 2022)
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Mapping
 from typing import Any, NoReturn, Self, cast
 
@@ -97,8 +98,15 @@ def full_weight(linear: nn.Linear) -> Tensor:
 
 ROWS = 512
 """Rows at a time, so that intermediate results stay in the caches."""
+OFFSET = 128
+"""Added to signed integers to make them unsigned."""
 LEAST = 1e-30
 """Smallest maximum of a row, so that rows of zeros have a scale."""
+
+
+def takes_unsigned() -> bool:
+    """Whether oneDNN's fast integer products take unsigned inputs: on x86; on ARM they are signed."""
+    return platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 
 
 def check_int8() -> None:
@@ -114,7 +122,9 @@ class Int8Linear(nn.Module):
                                               W = round(w / w_o), w_o = max |w_oi| / 127 for each output, once
 
     The integer product is exact (32 bits), so only the rounding of weights and inputs is lost. Each row has its own
-    scale, so a text's result does not depend on other texts in the batch. oneDNN computes the product.
+    scale, so a text's result does not depend on other texts in the batch. oneDNN computes the product. On x86 its fast
+    kernels take unsigned inputs (signed ones run in a reference kernel, a thousand times slower, where there is no
+    AMX), so X + 128 is multiplied there, and 128 Σ_i W_oi is subtracted again with the scales.
 
     >>> layer = Int8Linear(nn.Linear(64, 32))
     >>> layer(torch.ones(3, 64)).shape
@@ -133,6 +143,8 @@ class Int8Linear(nn.Module):
         self._weight = torch.ops.onednn.qlinear_prepack(whole_OI, None)
         self._scale = scale_O / 127  # includes the 127 of the rows
         self._zero = torch.zeros(self.out_features, dtype=torch.int32)
+        # what the 128 that is added to unsigned inputs adds to the product
+        self._shift = -OFFSET * self._scale * whole_OI.sum(1) if takes_unsigned() else None
         self._bias: Tensor | None = None if linear.bias is None else linear.bias.detach().float()
         self.training = False
 
@@ -144,23 +156,22 @@ class Int8Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[…, in] → […, out]."""
         rows = x.reshape(-1, self.in_features)
-        y = torch.empty(len(rows), self.out_features)
-        for part, out in zip(rows.split(ROWS), y.split(ROWS), strict=True):
-            self._product(part, out)
+        parts = [self._product(part) for part in rows.split(ROWS)]
+        y = torch.cat(parts) if len(parts) > 1 else parts[0]
         return y.view(*x.shape[:-1], self.out_features)
 
-    def _product(self, x_NI: Tensor, out_NO: Tensor) -> None:
-        """Write the product into `out`."""
+    def _product(self, x_NI: Tensor) -> Tensor:
         largest_N1 = torch.maximum(x_NI.amax(1, keepdim=True), x_NI.amin(1, keepdim=True).neg_())
         largest_N1 = largest_N1.float().clamp_min_(LEAST)
         whole_NI = (x_NI * (127 / largest_N1)).round_().to(torch.int8)
-        y_NO = torch.ops.onednn.qlinear_pointwise(
-            whole_NI, 1.0, 0, self._weight, self._scale, self._zero, None, 1.0, 0, torch.float32, "none", [], ""
+        if self._shift is not None:
+            whole_NI = whole_NI.view(torch.uint8).bitwise_xor_(OFFSET)  # + 128
+        y_NO: Tensor = torch.ops.onednn.qlinear_pointwise(
+            whole_NI, 1.0, 0, self._weight, self._scale, self._zero, self._shift, 1.0, 0, torch.float32, "none", [], ""
         )
         if self._bias is None:
-            torch.mul(y_NO, largest_N1, out=out_NO)
-        else:
-            torch.addcmul(self._bias, y_NO, largest_N1, out=out_NO)
+            return y_NO.mul_(largest_N1)
+        return torch.addcmul(self._bias, y_NO, largest_N1, out=y_NO)
 
     def train(self, mode: bool = True) -> Self:
         if mode:
