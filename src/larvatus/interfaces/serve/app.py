@@ -138,7 +138,7 @@ STYLE = """
 body { font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; }
 h2 { margin-top: 2.5rem; border-top: 1px solid; padding-top: 1rem; font-size: 1.2rem; }
 code, pre { font-family: ui-monospace, monospace; font-size: 0.9rem; }
-pre { overflow-x: auto; padding: 0.6rem; border: 1px solid; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; padding: 0.6rem; border: 1px solid; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; }
 th, td { text-align: left; vertical-align: top; padding: 0.2rem 1rem 0.2rem 0; }

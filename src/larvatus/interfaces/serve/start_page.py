@@ -10,7 +10,7 @@ one that the first model answers as it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
@@ -107,7 +107,13 @@ def _parts(described: Mapping[str, Any]) -> Iterator[str]:
         yield f"<h2>Try it</h2><pre>{escape(described['example']['curl'], quote=False)}</pre>"
     rows = [(f"<strong>{escape(m['name'])}</strong>", ", ".join(map(_link, m["can"]))) for m in described["models"]]
     yield f"<h2>Models</h2>{_table(('model', 'can'), rows)}"
-    yield f"<h2>Routes</h2>{_table(('route', 'what it does', 'models'), map(_route, described['routes']))}"
+    able = [route for route in described["routes"] if route.get("models") != []]
+    others = [route for route in described["routes"] if route.get("models") == []]
+    yield f"<h2>Routes</h2>{_table(('route', 'what it does', 'models'), map(_route, able))}"
+    if others:
+        summary = f"{len(others)} more, which none of these models supports"
+        table = _table(("route", "what it does"), (_route(route)[:2] for route in others))
+        yield f"<details><summary>{summary}</summary>{table}</details>"
     yield (
         '<p>Fields, examples and responses of every route: <a href="/docs">/docs</a>. For programs: '
         f'<a href="/openapi.json">openapi.json</a>. Larvatus {escape(described["version"])}.</p>'
@@ -116,16 +122,14 @@ def _parts(described: Mapping[str, Any]) -> Iterator[str]:
 
 def _route(route: Mapping[str, Any]) -> tuple[str, ...]:
     path = f"<code>{route['method']} {escape(route['path'])}</code>"
-    supported = route.get("models")
-    models = "" if supported is None else ", ".join(map(escape, supported)) or "none here"
-    return (path, escape(route["summary"]), models)
+    return (path, escape(route["summary"]), ", ".join(map(escape, route.get("models", ()))))
 
 
 def _link(operation: str) -> str:
     return f'<a href="/docs#{escape(operation)}">{escape(operation)}</a>'
 
 
-def _table(heads: tuple[str, ...], rows: Any) -> str:
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -111,9 +111,10 @@ class StudioTraining:
     @property
     def left(self) -> float | None:
         """Seconds that the training needs at most: it may end early. None if that is not known yet."""
-        if self.numbers.get("stage") == "searching":
+        stage = self.numbers.get("stage")
+        if stage == "searching":
             return max(0.0, round(60 * self.job.choices.budget - self.elapsed, 1))
-        return self.pace.left(self.numbers.get("steps"))
+        return self.pace.left(self.numbers.get("steps")) if stage == "training" else None
 
 
 class Learner:

@@ -62,7 +62,7 @@ class BaselineComparison(Struct, frozen=True, kw_only=True):
     def verdict(self) -> str:
         """The outcome in plain words, and what to do if counting words is enough."""
         scores = f"{self.metric} {self.model:.3f} against {self.baseline:.3f}"
-        ends = f"difference {self.low:+.3f} to {self.high:+.3f}"
+        ends = f"difference {self.low:+.3f} to {self.high:+.3f}".replace("-", "−")
         if self.outcome == "model":
             return f"The model is better than a bag of words: {scores} on {self.texts:,} texts ({ends})."
         if self.outcome == "baseline":

@@ -122,7 +122,7 @@ def test_metrics_of_a_run_have_names_for_people(studio: Guarded, served: Served)
     choice.wait_for()
     options = choice.locator("option").all_inner_texts()
     assert options == ["masked tokens: accuracy", "entity F1"]
-    page.get_by_role("img", name="Loss: loss, held-out masked tokens: loss").wait_for()
+    page.get_by_role("img", name="Loss: training loss, held-out masked tokens: loss").wait_for()
     choice.select_option("entity F1")
     page.locator(".ytitle", has_text="entity F1").wait_for()
 

@@ -14,11 +14,11 @@ const EVERY = { by: "step", smooth: "0", log: false };
 const STAGES = { reading: "reading the examples", searching: "comparing ways to train", training: null, comparing: "comparing with a bag of words" };
 const OUTCOMES = { model: "good", baseline: "warn", unclear: "warn" };
 
-/** 75 → "1 min 15 s". */
+/** 75 → "1 min 15 s", which no line break parts. */
 function duration(seconds) {
   const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
-  return whole < 3600 ? `${Math.floor(whole / 60)} min ${whole % 60} s` : `${Math.floor(whole / 3600)} h ${Math.round((whole % 3600) / 60)} min`;
+  const parts = whole < 60 ? [whole, "s"] : whole < 3600 ? [Math.floor(whole / 60), "min", whole % 60, "s"] : [Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "min"];
+  return parts.join("\u00a0");
 }
 
 /** How far a training is, from 0 to 1; null while that is not known. */

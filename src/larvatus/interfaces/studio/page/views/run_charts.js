@@ -19,7 +19,10 @@ function without(run, wanted) {
 const heldOutLosses = (runs) => [...new Set(runs.flatMap((run) => fields(run.records, "valid")))].filter((name) => /^scores\/[^/]+\/loss$/.test(name)).map((name) => ["valid", name, "dash"]);
 
 /** The name of a line. The loss of training and that on held-out text have the same name in the records. */
-const lineName = (kind, name) => (kind === "valid" && name !== "training_loss" ? `held-out ${metricName(name).replace("validation ", "")}` : metricName(name));
+function lineName(kind, name) {
+  if (kind === "valid") return name === "training_loss" ? metricName(name) : `held-out ${metricName(name).replace("validation ", "")}`;
+  return name === "loss" ? "training loss" : name.endsWith("/s") ? name : metricName(name);
+}
 
 /** Lines of all runs for these fields. */
 function lines(runs, wanted, state, { smoothed = false } = {}) {
@@ -27,7 +30,7 @@ function lines(runs, wanted, state, { smoothed = false } = {}) {
     without(run, wanted).flatMap(([kind, name, dash]) => {
       const { x, y, every } = series(run.records, name, { by: state.by, kind });
       if (!x.length) return [];
-      const shown = /^\w+\/s$/.test(name) ? name : lineName(kind, name);
+      const shown = lineName(kind, name);
       const label = plain(runs.length > 1 ? `${run.name} ${shown}` : shown);
       const values = smoothed ? smooth(y, Number(state.smooth)) : y;
       return [{ x, y: values, every, name: label, mode: x.length < 40 ? "lines+markers" : "lines", line: { color: seriesColour(number), dash, width: 2 }, marker: { size: 5 }, type: "scatter" }];
