@@ -64,12 +64,13 @@ def draw_clusters(record: Mapping[str, Any]) -> Element:
     content = _content(text, marks, (0, len(text)), lambda mark: _attributes(mark, names, stops))
     numbered = [*enumerate(clusters, start=1)]
     rows = [(str(number), f"{len(cluster):,}", list_mentions(text, cluster)) for number, cluster in numbered]
+    table = [folded_table("as a table", ("cluster", "mentions", "in the text"), rows)] if rows else []
     return element(
         "div",
         {"class": "lv"},
         element("style", {}, "".join(_highlight(number) for number, c in numbered if len(c) > 1)),
         element("div", {"class": "lv-text", "dir": "auto"}, *content),
-        folded_table("as a table", ("cluster", "mentions", "in the text"), rows),
+        *table,
     )
 
 

@@ -96,6 +96,17 @@ function chosen(item) {
 
 const BY_TASK = { classify: classified, tag: tagged, spans: spanned, answer: answered, choose: chosen };
 
+/** What is said where the picture has nothing to show. */
+const NOTHING = {
+  coref: (item) => !item.clusters.length && "The model finds nothing in this text that is mentioned again.",
+  roles: (item) => !item.frames.length && "The model finds no predicate in this text.",
+};
+
+function drawn(task, item, picture) {
+  const nothing = NOTHING[task]?.(item);
+  return [pictured(picture), nothing && h("p", { class: "soft" }, nothing)];
+}
+
 /** One answer as a card. `passage`: of a question; `picture`: of a task that the server draws. */
 export const labelResult = (task, item, model, { passage, picture }) =>
-  h("article", { class: "card", "aria-label": `What ${model.name} says` }, picture ? pictured(picture) : BY_TASK[task](item, model, passage), coverage(item));
+  h("article", { class: "card", "aria-label": `What ${model.name} says` }, picture ? drawn(task, item, picture) : BY_TASK[task](item, model, passage), coverage(item));
