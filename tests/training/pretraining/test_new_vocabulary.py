@@ -20,6 +20,8 @@ from larvatus.data.text.readers import ReadOptions
 from larvatus.data.text.shared_tokens import shared_tokens
 from larvatus.data.text.tokenizer import Tokenizer
 from larvatus.data.text.vocabularies import UnigramConfig, train_vocabulary
+from larvatus.interfaces.api.pretraining import _old_text
+from larvatus.interfaces.settings import PretrainSettings
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.reporter import Reporter
@@ -284,11 +286,25 @@ def test_the_second_stage_begins_with_a_new_optimizer_and_a_warm_up():
         ({"replay_text": "old.txt"}, "--replay-text is for --replay"),
         ({"replay": 0.1, "replay_text": "-"}, "--replay-text reads files, not standard input"),
         ({"replay": 1.0, "replay_text": "old.txt"}, "replay"),
+        ({"settings": {"mixture.replay": 0.1}}, "mixture.replay is the share of text that must be named"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_with_the_fix(adapt, options, message):
     with pytest.raises(UsageError, match=message):
         adapt("run", **options)
+
+
+def test_the_packaged_model_is_measured_on_text_that_every_python_has():
+    settings = [
+        ({"start": "english", "vocabulary": "new"}, "embedded"),
+        ({"start": "english", "stay": 1.0}, "embedded"),
+        ({"start": "english", "vocabulary": "new", "old": "wiki.txt"}, "wiki.txt"),
+        ({"start": "english", "stay": 1.0, "replay": 0.1, "replay_text": "wiki.txt"}, None),  # its held-out part
+        ({"start": "other", "vocabulary": "new"}, None),
+        ({"start": "english"}, None),
+    ]
+    for given, old in settings:
+        assert _old_text(PretrainSettings(**given)) == old
 
 
 def test_without_a_model_there_is_nothing_to_adapt(texts, tmp_path):

@@ -25,7 +25,7 @@ from larvatus.training.engine.parallel import ReplicatedGradients
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget, Runtime
-from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.job import ParentModel, PretrainingJob
 from larvatus.training.pretraining.monitor import Monitor
 from larvatus.training.pretraining.prepare import PreparedCorpus
 from larvatus.training.pretraining.run import PretrainingRun
@@ -79,6 +79,9 @@ def parse_arguments(given: dict[str, Any]) -> PretrainingJob:
         budget=Budget(steps=given["steps"]),
         parallel=given.get("parallel", "auto"),
         resume=given.get("resume", False),
+        origin=ParentModel.load(given["from"], out=Path(given["out"])) if "from" in given else None,
+        embedding_share=given.get("embedding_share", 0.0),
+        stay=given.get("stay", 0.0),
         evaluate_every=given.get("evaluate_every"),
         save_every=given.get("save_every"),
     )

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -20,11 +21,15 @@ from larvatus.data.corpus import build_corpus
 from larvatus.data.text.embedded import embedded_documents
 from larvatus.data.text.vocabularies import CharactersConfig, UnigramConfig, train_vocabulary
 from larvatus.interfaces.api.finetuning import finetune
+from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.parallel import should_shard
 from larvatus.training.engine.ranks import Ranks
 from larvatus.training.pretraining.job import PretrainingJob
+from larvatus.training.pretraining.new_vocabulary import ROWS
 from larvatus.training.pretraining.prepare import PreparedCorpus
+from larvatus.training.pretraining.text_record import record_vocabulary
+from larvatus.training.pretraining.token_transfer import RowTransfer, copies
 from tests import warm
 from tests.made_up import classes
 from tests.patience import WATCHDOG_S
@@ -44,6 +49,15 @@ def back_at(run: Path, step: int, to: Path) -> Path:
     return to
 
 
+def adapting(parent: Path, out: Path, prepared: PreparedCorpus) -> dict[str, Any]:
+    """A run in two stages, pulled to its start, in another vocabulary: the tokens of the old one, in reverse order."""
+    size = load_bundle(parent).tokenizer.size
+    (out / "vocabulary").mkdir(parents=True)
+    RowTransfer.of(size, copies(np.arange(size)[::-1].copy())).write(out / "vocabulary" / ROWS)
+    record_vocabulary(out / "vocabulary", {})
+    return order("bert", out, prepared, embedding_share=0.5, stay=1.0, **{"from": str(parent)})
+
+
 @pytest.fixture(scope="module")
 def alone(prepared: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("alone")
@@ -51,6 +65,7 @@ def alone(prepared: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) ->
         name: pretrain(Ranks(), order(name, folder / name, prepared, save_every=SAVED))
         for name in ("bert", "electra", "modern")
     }
+    runs["adapted"] = pretrain(Ranks(), adapting(folder / "bert", folder / "adapted", prepared))
     return folder, runs
 
 
@@ -79,13 +94,14 @@ def two(
         "electra sharded": order("electra", folder / "electra", prepared, parallel="shard"),
         "modern sharded": order("modern", folder / "modern", prepared, parallel="shard", save_every=SAVED),
         "on": order("bert", folder / "on", prepared, parallel="shard", resume=True),
+        "adapted": adapting(alone[0] / "bert", folder / "adapted", prepared),
     }
     given = {"runs": list(runs.values()), "finetune": labelled}
     result = launch(2, "tests.training.ranks.runs:everything", given, folder / "out.json")
     return folder, {**result, "runs": dict(zip(runs, result["runs"], strict=True))}
 
 
-@pytest.mark.parametrize("name", ["bert", "bert sharded", "electra sharded", "modern sharded"])
+@pytest.mark.parametrize("name", ["bert", "bert sharded", "electra sharded", "modern sharded", "adapted"])
 def test_two_processes_learn_what_one_does(alone: Any, two: Any, name: str) -> None:
     expected, run = alone[1][name.partition(" ")[0]]["losses"], two[1]["runs"][name]
     assert len(expected) == STEPS
@@ -101,8 +117,8 @@ def test_each_rank_makes_its_share_alone(two: Any) -> None:
 
 
 def test_directories_are_those_of_one_process(alone: Any, two: Any) -> None:
-    for name in ("bert", "sharded"):
-        one, other = alone[0] / "bert", two[0] / name
+    for name, same in (("bert", "bert"), ("sharded", "bert"), ("adapted", "adapted")):
+        one, other = alone[0] / same, two[0] / name
         assert {p.name for p in one.iterdir()} == {p.name for p in other.iterdir()}
         assert (one / "config.json").read_text() == (other / "config.json").read_text()
         weights, theirs = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")

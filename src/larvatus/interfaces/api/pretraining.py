@@ -24,6 +24,7 @@ from larvatus.interfaces.settings import (
 )
 from larvatus.models.bundle.convert import ConversionResult, convert_bundle
 from larvatus.models.bundle.convert import Precision as Number
+from larvatus.models.bundle.model_names import NAME as PACKAGED
 from larvatus.models.recipes import Recipe, read_recipe
 from larvatus.training.engine.launch import launch
 from larvatus.training.engine.reporter import Reporter
@@ -36,6 +37,7 @@ from larvatus.training.pretraining.plan import EPOCHS
 from larvatus.training.pretraining.prepare import prepare
 from larvatus.training.pretraining.replay import ReplayText
 from larvatus.training.pretraining.run import train as train_encoder
+from larvatus.training.pretraining.text_record import EMBEDDED
 
 if TYPE_CHECKING:
     from larvatus.interfaces.api.keywords import PretrainKeywords
@@ -96,6 +98,8 @@ def run_pretraining(
     origin = _origin(chosen, where)
     adapted, budget = _recipe(recipe, origin, chosen, reporter), time.budget
     read = adapted.recipe
+    if read.mixture.replay_share and chosen.replay is None:
+        raise UsageError("mixture.replay is the share of text that must be named; give --replay and --replay-text")
     job = PretrainingJob(
         recipe=read,
         out=where,
@@ -119,7 +123,7 @@ def run_pretraining(
     if origin is None:
         return train_encoder(job, texts, reporter)
     vocabulary = _vocabulary(chosen, origin, read, text)
-    return train_encoder(job, AdaptedTexts(vocabulary, texts, chosen.old), reporter)
+    return train_encoder(job, AdaptedTexts(vocabulary, texts, _old_text(chosen)), reporter)
 
 
 NEW, GROW = "new", "grow"
@@ -148,6 +152,17 @@ def _vocabulary(
         replay=replay,
         seed=chosen.seed,
     )
+
+
+def _old_text(chosen: PretrainSettings) -> str | None:
+    """Text of the old domain to measure. Of the packaged English model, by default what every Python carries.
+
+    Held-out replayed text is measured where there is some.
+    """
+    changes = _is_new(chosen) or chosen.stay > 0
+    if chosen.old is None and chosen.start == PACKAGED and changes and chosen.replay_text is None:
+        return EMBEDDED
+    return chosen.old
 
 
 def _is_new(chosen: PretrainSettings) -> bool:

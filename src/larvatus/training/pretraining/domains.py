@@ -5,10 +5,11 @@
     new     masked-lm   7.183  5.745      4.1%  11.1%
     old     masked-lm   6.010  7.158     10.7%   7.5%
 
-Masks are the same before and after. With an extended vocabulary they cannot be: the text has other tokens, and a loss
-per token says little (Cotterell et al. 2018). Then whole words are hidden as well, each with the same probability
-however many pieces it has, and what the model pays for a word is the sum over its pieces: words are the same in both
-vocabularies, so nats a word compare.
+Masks are the same before and after. With an extended or another vocabulary they cannot be: the text has other tokens,
+and a loss per token says little (Cotterell et al. 2018). Then whole words are hidden as well, each with the same
+probability however many pieces it has, and what the model pays for a word is the sum over its pieces: words are the
+same in both vocabularies, so nats a word compare. They are also measured where text is replayed, to compare with runs
+in other vocabularies.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class DomainScores:
 
     result: HeldOutScores
     word_loss: float | None = None
-    """Nats for a hidden whole word; measured where vocabularies differ."""
+    """Nats for a hidden whole word; measured where vocabularies differ, or text is replayed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +88,11 @@ class DomainComparison:
     def extended(self) -> bool:
         return any(domain.path != domain.before for domain in self.domains)
 
+    @property
+    def per_word(self) -> bool:
+        """Whether nats a word are measured."""
+        return self.extended or self.recipe.mixture.replay_share > 0
+
     def measure_parent(self, job: PretrainingJob, model: Network) -> dict[str, DomainScores]:
         """The model that a job continues from, in the vocabulary that it had; `model` is that of step 0."""
         assert job.origin is not None
@@ -103,7 +109,7 @@ class DomainComparison:
             result = evaluate_held_out(
                 model, corpus, self.recipe, length=length, tokens=self.tokens, runtime=self.runtime
             )
-            wanted = self.extended and MASKED_LM in result.scores
+            wanted = self.per_word and MASKED_LM in result.scores
             words = (
                 word_loss(model, corpus, self.recipe, length=length, runtime=self.runtime, tokens=self.tokens)
                 if wanted
@@ -167,13 +173,13 @@ def metric_records(rows: Sequence[DomainChange]) -> list[dict[str, Any]]:
 def show_domains(rows: Sequence[DomainChange], comparison: DomainComparison, reporter: Reporter) -> None:
     """Show the table, and what a reader of it must know."""
     if rows:
-        reporter.show(_table(rows, extended=comparison.extended))
+        reporter.show(_table(rows, per_word=comparison.per_word))
     for line in _notes(comparison):
         reporter.say(line)
 
 
-def _table(rows: Sequence[DomainChange], *, extended: bool) -> Table:
-    names = ["loss", "accuracy", *(["nats a word"] if extended else [])]  # as `figures` calls them
+def _table(rows: Sequence[DomainChange], *, per_word: bool) -> Table:
+    names = ["loss", "accuracy", *(["nats a word"] if per_word else [])]  # as `figures` calls them
     columns = [Column("domain", right=False), Column("objective", right=False)]
     for name in names:
         columns += [Column(f"{name}\nbefore"), Column("\nafter")]
@@ -194,7 +200,7 @@ def _notes(comparison: DomainComparison) -> list[str]:
         lines.append("the new domain has no held-out text: give some with --valid PATH")
     if comparison.extended:
         lines.append(
-            "the vocabulary was extended, so losses and accuracies are over other tokens before and after: "
+            "the vocabulary changed, so losses and accuracies are over other tokens before and after: "
             "compare nats a word"
         )
     return lines
