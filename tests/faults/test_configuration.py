@@ -126,7 +126,8 @@ KNOWN_FLAGS = {
         "--length --member --merge --metric --microbatch --negative --no-header --no-quoting --on-bad --only --out "
         "--overwrite --pair --plot --precision --predictions --quantise --queries --quick --quoting --rate --repair "
         "--resume --rows --runtime --samples --score --seeds --sentences --separator --shots --source --split --strict "
-        "--suite --tag --target --task --text --text-field --tokens --train --transfer --truncate --vectors --word"
+        "--suite --tag --target --task --text --text-field --tokens --train --transfer --treebank --truncate --vectors "
+        "--word"
     ),
     "larvatus embed": (
         "--device --dtype --encoding --errors --json --language --layers --model --no-normalise --normalise --on-bad "

@@ -27,7 +27,7 @@ counts as wrong, and the number of ties is reported.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ def accuracy(*, right: int, total: int) -> Accuracy:
     return Accuracy(right=right, total=total, share=right / total, low=low, high=high)
 
 
-def wilson(right: int, total: int, z: float = Z) -> tuple[float, float]:
+def wilson(right: float, total: float, z: float = Z) -> tuple[float, float]:
     """The interval of all shares p under which `right` of `total` is within z standard errors of p."""
     if not 0 <= right <= total or total == 0:
         raise ValueError(f"{right} of {total} is no share")
@@ -63,6 +63,26 @@ def wilson(right: int, total: int, z: float = Z) -> tuple[float, float]:
     middle = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
     return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))  # against rounding errors
+
+
+def clustered_interval(shares: Sequence[float], clusters: Sequence[Hashable]) -> tuple[float, float]:
+    """Wilson's interval of a mean of shares where those of one cluster are not independent, such as of one sentence.
+
+    The number of answers is divided by the design effect (Kish 1965): the variance of the mean over clusters, relative
+    to that of independent answers. A design effect below 1 counts as 1.
+
+    >>> low, high = clustered_interval([1, 1, 0, 0] * 25, [k // 2 for k in range(100)])      # two answers, always equal
+    >>> wilson(25, 50) == (low, high)
+    True
+    """
+    values = np.asarray(shares, dtype=np.float64)
+    numbers: dict[Hashable, int] = {}
+    owners = np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.int64)
+    total, mean = len(values), float(values.mean())
+    sums = np.bincount(owners, weights=values - mean)
+    spread = mean * (1 - mean) * total
+    effect = max(1.0, float((sums**2).sum()) / spread) if spread > 0 else 1.0
+    return wilson(mean * total / effect, total / effect)
 
 
 _HALVINGS = 60  # of an interval of length 1: below the precision of a double

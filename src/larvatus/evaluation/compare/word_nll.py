@@ -220,11 +220,29 @@ def tokenise_passage(passage: MaskedPassage, alignment: Alignment) -> TokenisedP
     )
 
 
-@torch.inference_mode()
 def measure_word_nll(network: Network, tokenizer: Tokenizer, passages: MaskedPassages, *, room: int) -> WordNLL | None:
     """Score a model on masked passages. `room` is its longest input in tokens, without special tokens.
 
     Returns None if the model has no head that predicts words, or no word is masked.
+    """
+    read = masked_word_losses(network, tokenizer, passages, room=room)
+    if read is None:
+        return None
+    hidden, losses, right = read
+    scored = _ScoredPassages(passages.passages, hidden, np.array(losses), right)
+    languages = passages.languages if len(passages.languages) > 1 else []
+    by_language = {language: score for language in languages if (score := scored.only(language).score(room))}
+    overall = scored.score(room)
+    return None if overall is None else msgspec.structs.replace(overall, languages=by_language)
+
+
+@torch.inference_mode()
+def masked_word_losses(
+    network: Network, tokenizer: Tokenizer, passages: MaskedPassages, *, room: int
+) -> tuple[list[TokenisedPassage], list[float], list[int]] | None:
+    """For each passage its tokens, the summed loss of its masked words, and how many of them are right.
+
+    None if the model has no head that predicts words, or no word is masked.
     """
     predictor = find_predictor(network, tokenizer)
     if predictor is None or not passages.hidden:
@@ -245,11 +263,7 @@ def measure_word_nll(network: Network, tokenizer: Tokenizer, passages: MaskedPas
                 right.append(correct)
     finally:
         network.train(was_training)
-    scored = _ScoredPassages(passages.passages, hidden, np.array(losses), right)
-    languages = passages.languages if len(passages.languages) > 1 else []
-    by_language = {language: score for language in languages if (score := scored.only(language).score(room))}
-    overall = scored.score(room)
-    return None if overall is None else msgspec.structs.replace(overall, languages=by_language)
+    return hidden, losses, right
 
 
 @dataclass(frozen=True, eq=False)

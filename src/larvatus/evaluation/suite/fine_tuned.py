@@ -86,13 +86,21 @@ class FineTunedPart(SuitePart):
             assert self.scored is not None
             train = read_examples(self.task, [str(work.data.path(self.train))])
             scored = read_examples(self.task, [str(work.data.path(self.scored))], kind=train.kind)
-        train, dev, _ = hold_out(_at_most(train, work.settings.examples))
+        train, dev, _ = hold_out(limit_examples(train, work.settings.examples))
         return LabelledSet(task=self.task, name=self.title, train=train, dev=dev, test=scored, metric=metric)
 
     def job(self, work: PartRun, data: LabelledSet) -> FineTuneArguments:
         given: dict[str, Any] = {"epochs": work.settings.epochs, "rate": work.settings.rate, "metric": data.metric}
-        job = parse_arguments(self.task, {name: value for name, value in given.items() if value is not None})
+        return self.arguments(work, {name: value for name, value in given.items() if value is not None})
+
+    def arguments(self, work: PartRun, given: dict[str, Any]) -> FineTuneArguments:
+        """Settings of fine-tuning, with the runtime of the suite."""
+        job = parse_arguments(self.task, given)
         return dataclasses.replace(job, runtime=dataclasses.replace(work.runtime, compile=False))
+
+    def baselines(self, data: LabelledSet, metric: str) -> dict[str, float]:
+        """Scores of simple predictors by name."""
+        return {name: score for name, score in baseline_scores(data, metric).items() if math.isfinite(score)}
 
     def _tuned(self, work: PartRun, data: LabelledSet, job: FineTuneArguments, seed: int) -> FineTuneScore:
         subject = work.subject
@@ -110,7 +118,6 @@ class FineTunedPart(SuitePart):
     def _figure(
         self, data: LabelledSet, metric: str, value: SeedMean | None, *, job: FineTuneArguments, seeds: tuple[int, ...]
     ) -> SuiteFigure:
-        baselines = baseline_scores(data, metric)
         scored = f"; scored on {self.said}" if self.said else ""
         return SuiteFigure(
             id=self.name,
@@ -123,7 +130,7 @@ class FineTunedPart(SuitePart):
             deviation=None if value is None else value.deviation,
             seeds=seeds,
             examples=len(data.scored),
-            baselines={name: score for name, score in baselines.items() if math.isfinite(score)},
+            baselines=self.baselines(data, metric),
             conditions=self._conditions(data, job, seeds),
         )
 
@@ -140,5 +147,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _at_most(train: Dataset[Any], most: int | None) -> Dataset[Any]:
+def limit_examples(train: Dataset[Any], most: int | None) -> Dataset[Any]:
+    """The examples, or a random sample of `most`."""
     return train if most is None or most >= len(train) else sample_share(train, most / len(train))

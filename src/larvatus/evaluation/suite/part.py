@@ -50,11 +50,12 @@ class SuiteSettings(Settings):
 
     only: Annotated[tuple[str, ...], Flag(metavar="PART,…", words=_parts("only"))] = ()
     """Only these parts: masked, blimp, sst2, cola, rte, stsb, mrpc, ewt, wikiann, wnut17, gum, xquad, senses, scws,
-    wic, isotropy; repeatable."""
+    wic, isotropy; of language: masked, pairs, tags; repeatable."""
     leave_out: Annotated[tuple[str, ...], Flag(metavar="PART,…", words=_parts("leave_out"))] = ()
     """All parts but these; repeatable."""
     quick: bool = False
-    """The first 100 pairs of each set of BLiMP, and 131,072 tokens of held-out text."""
+    """The first 100 pairs of each set of BLiMP, 100 pairs of each kind of a treebank, and 131,072 tokens of held-out
+    text."""
     examples: Annotated[Count, Flag(metavar="N")] | None = None
     """Fine-tune on at most this many examples, sampled at random, with a tenth as validation set."""
     epochs: Count | None = None
@@ -294,6 +295,8 @@ class Suite:
     parts: tuple[SuitePart, ...]
     references: Mapping[str, Sequence[PublishedFigure]] = field(default_factory=dict)
     """Published figures by figure id."""
+    named: tuple[str, ...] = ()
+    """Words of the command line that name its files; empty: a folder, --data DIR."""
 
     def chosen(self, only: Sequence[str] = (), leave_out: Sequence[str] = ()) -> list[SuitePart]:
         """The requested parts, in the order of the table."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import torch
@@ -93,8 +93,8 @@ class SuiteRun:
 
     def command(self, subject: SuiteModel, part: SuitePart) -> str:
         """Command that measures a part again."""
-        words = ["larvatus", "evaluate", subject.name, "--suite", self.suite.name, "--data", str(self.data.root)]
-        words += ["--only", part.name]
+        words = ["larvatus", "evaluate", subject.name, "--suite", self.suite.name]
+        words += [*(self.suite.named or ("--data", str(self.data.root))), "--only", part.name]
         for name in part.minds:
             value = getattr(self.settings_of(subject), name)
             if value is True:
@@ -304,11 +304,13 @@ _PARTS: tuple[SuitePart, ...] = (
 ENGLISH = Suite(name="english", parts=_PARTS, references=_references())
 
 
-SuiteName = Literal["english"]
+SuiteName = Literal["english", "language"]
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (ENGLISH,)}
 
 
 def get_suite(name: str) -> Suite:
+    """A suite whose files have fixed places in a folder; that of a treebank is made by `language_suite`."""
     if name not in SUITES:
-        raise UsageError(f"there is no suite {name!r}{did_you_mean(name, SUITES)}; there are: {', '.join(SUITES)}")
+        known = get_args(SuiteName)
+        raise UsageError(f"there is no suite {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}")
     return SUITES[name]

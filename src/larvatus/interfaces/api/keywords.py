@@ -240,6 +240,8 @@ class EvaluateSuiteKeywords(TypedDict, total=False):
     resume: bool
     overwrite: bool
     device: str
+    treebank: Sequence[str]
+    corpus: str | None
 
 
 class EvaluateTextKeywords(TextKeywords, total=False):
@@ -313,6 +315,15 @@ class MeasureIsotropyKeywords(TextKeywords, total=False):
     rogue: int
     shrinkage: float
     seed: int
+
+
+class PlanKeywords(TextKeywords, MachineKeywords, total=False):
+    recipe: str
+    size: str | None
+    vocabulary: int | None
+    epochs: float | None
+    minutes: float | None
+    measure: bool
 
 
 class PretrainKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=False):

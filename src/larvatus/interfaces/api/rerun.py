@@ -36,6 +36,7 @@ from larvatus.evaluation.audit.toxicity.generated import Tokens as GeneratedToke
 from larvatus.evaluation.audit.toxicity.measure import NEUTRAL
 from larvatus.evaluation.cards.claims import checksum_of_files
 from larvatus.evaluation.cards.verify import ChangedData, MissingData, NotRerunnable, OnlyRecorded, RerunRequest
+from larvatus.evaluation.suite.language import NAME as LANGUAGE
 from larvatus.evaluation.suite.part import SuitePart
 from larvatus.evaluation.suite.run import get_suite
 from larvatus.interfaces.api.auditing_bias import MOST_PAIRS, PERMUTATIONS, SAMPLES, audit_bias
@@ -318,6 +319,8 @@ def rerun_toxicity(request: RerunRequest) -> Sequence[Claim]:
 
 def rerun_suite(request: RerunRequest) -> Sequence[Claim]:
     how = request.settings(SuiteClaimSettings)
+    if how.suite == LANGUAGE:
+        raise NotRerunnable("comes from a treebank: run larvatus evaluate --suite language with the same files")
     (part,) = get_suite(how.suite).chosen((how.task,))
     if not part.again:
         raise OnlyRecorded(f"{part.name} is fine-tuned")

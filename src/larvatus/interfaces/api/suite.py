@@ -17,7 +17,9 @@ from larvatus.core import files
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
 from larvatus.evaluation.cards.claims import suite_claims
-from larvatus.evaluation.suite.part import DataFolder, SuiteModel, SuiteSettings
+from larvatus.evaluation.suite.language import NAME as LANGUAGE
+from larvatus.evaluation.suite.language import language_suite
+from larvatus.evaluation.suite.part import DataFolder, Suite, SuiteModel, SuiteSettings
 from larvatus.evaluation.suite.results import ROLES, SuiteResults, as_markdown
 from larvatus.evaluation.suite.run import SuiteRun, get_suite, run_suite
 from larvatus.inference.model import Model
@@ -40,12 +42,16 @@ class SuiteRunSettings(Settings):
     """Measure again what is there."""
     device: str = "auto"
     """auto, cpu or cuda."""
+    treebank: tuple[str, ...] = ()
+    """Of the suite language: a treebank in CoNLL-U, a fifth of which is scored, or two, the second of which is."""
+    corpus: str | None = None
+    """Of the suite language: a file of held-out text."""
 
 
 def evaluate_suite(
     model: str | Path | Model,
     *,
-    data: str | Path,
+    data: str | Path | None = None,
     suite: str = "english",
     beside: str | Path | Model | None = None,
     out: str | Path | None = None,
@@ -57,14 +63,15 @@ def evaluate_suite(
 
     Args:
         model: A model directory, a hub name, or a loaded model (its directory is read again).
-        data: The folder of the suite's files; docs/suite.md describes its layout.
-        suite: Which one: `english`.
+        data: The folder of the files of the suite `english`; docs/suite.md describes its layout.
+        suite: Which one: `english`, or `language`, which is made from a treebank.
         beside: A second model, measured on the same.
         out: Where results go, a file for each part as soon as it is measured; all of them in `suite.json`, `suite.md`.
         quiet: Show no progress.
         to_stderr: Write progress to standard error.
         **settings: `only`, `leave_out`: names of parts; `quick`; of fine-tuning `examples`, `epochs`, `rate`, `seeds`,
-            `precision`, `microbatch`; of word vectors `layers`; `resume` takes what `out` holds and measures the rest,
+            `precision`, `microbatch`; of word vectors `layers`; of the suite `language` `treebank` (one or two files)
+            and `corpus` (held-out text); `resume` takes what `out` holds and measures the rest,
             `overwrite` measures it again; `device`.
 
     Returns:
@@ -87,7 +94,7 @@ def run_suite_evaluation(
     chosen: SuiteSettings,
     running: SuiteRunSettings,
     *,
-    data: str | Path,
+    data: str | Path | None,
     suite: str,
     beside: str | Path | Model | None,
     out: str | Path | None,
@@ -113,14 +120,13 @@ def _run(
     running: SuiteRunSettings,
     *,
     suite: str,
-    data: str | Path,
+    data: str | Path | None,
     models: tuple[str | Path | Model | None, ...],
     out: Path,
 ) -> SuiteRun:
     """The run, after its settings are checked."""
-    wanted = get_suite(suite)
+    wanted, folder = _suite(suite, data, running)
     wanted.chosen(chosen.only, chosen.leave_out)
-    folder = DataFolder.open(data)
     runtime = Runtime.here(
         device=running.device, precision=chosen.precision, compile=False, microbatch=chosen.microbatch
     )
@@ -140,12 +146,29 @@ def _run(
     )
 
 
+def _suite(name: str, data: str | Path | None, running: SuiteRunSettings) -> tuple[Suite, DataFolder]:
+    """A suite and its files: a folder with fixed names, or a treebank and text."""
+    if name == LANGUAGE:
+        if data is not None or not running.treebank:
+            raise UsageError("the suite language reads --treebank FILE and --corpus FILE, and no --data")
+        return language_suite(running.treebank, running.corpus)
+    if running.treebank or running.corpus is not None:
+        raise UsageError(f"--treebank and --corpus are for the suite language, not {name}; give --suite language")
+    wanted = get_suite(name)
+    if data is None:
+        raise UsageError(f"the suite {name} reads its files from one folder: --data DIR (see docs/suite.md)")
+    return wanted, DataFolder.open(data)
+
+
 def _as_lists(settings: Mapping[str, object]) -> dict[str, object]:
-    """Names of parts may be one word with commas between."""
-    return {
-        name: value.split(",") if name in ("only", "leave_out") and isinstance(value, str) else value
-        for name, value in settings.items()
-    }
+    """Names of parts may be one word with commas between; a treebank may be one path."""
+    lists = dict(settings)
+    for name in ("only", "leave_out"):
+        if isinstance(value := lists.get(name), str):
+            lists[name] = value.split(",")
+    if isinstance(value := lists.get("treebank"), str | Path):
+        lists["treebank"] = [value]
+    return lists
 
 
 def _write(out: Path, results: SuiteResults) -> None:

@@ -9,6 +9,7 @@ larvatus evaluate runs/faq --vectors sts --data sts.tsv --baselines
 larvatus evaluate runs/xnli-en --source en --transfer xnli/dev-*.tsv
 larvatus evaluate runs/mine --suite english --data data/ --out runs/suite --beside minilm
 larvatus evaluate runs/mine --suite english --data data/ --out runs/suite --resume --only blimp,ewt
+larvatus evaluate runs/mine --suite language --treebank train.conllu --treebank dev.conllu --corpus held_out.txt
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class SuiteRequest(SuiteSettings):
     """A suite of measurements, and where its results go."""
 
     suite: SuiteName | None = None
-    """Measure a model on all parts of a suite, whose files are in --data DIR."""
+    """Measure a model on all parts of a suite: english, whose files are in --data DIR, or language."""
+    treebank: Annotated[tuple[str, ...], Flag("--treebank", metavar="FILE")] = ()
+    """CoNLL-U for --suite language: one file, a fifth of which is scored, or two, the second of which is scored."""
     beside: Annotated[str | None, Flag(metavar="DIR")] = None
     """A second model, in a column next to the first."""
     out: Annotated[Path | None, Flag(metavar="PATH")] = None
@@ -115,12 +118,15 @@ def evaluate(
     vectors of texts on a task (--vectors).
     """
     if of_suite.suite is not None:
-        if request.beyond_data or text.corpus or text.languages or shown.by or columns:
+        of_text = text.corpus and of_suite.suite != "language"
+        if request.beyond_data or of_text or text.languages or shown.by or columns:
             raise UsageError("--suite cannot be combined; leave out --corpus, --against, --glue, --transfer, columns")
-        _measure_suite(request, machine, of_suite)
+        _measure_suite(request, machine, of_suite, text.corpus)
         return
     if flag := _changed_flag(of_suite, "out"):
-        raise UsageError(f"{flag} is for a suite of measurements; name one: --suite english --data DIR")
+        raise UsageError(
+            f"{flag} is for a suite of measurements; name one: --suite english --data DIR, or --suite language"
+        )
     read: list[str | Path] = [*request.models, *request.data, *request.transfer, *text.corpus]
     check_outputs(of_suite.out, overwrite=request.overwrite, inputs=read)
     check_row_file(of_suite.out)
@@ -182,19 +188,25 @@ def _measure_vectors(work: ExampleEvaluation, flags: VectorFlags) -> None:
         show_part(wide_console(), result.table())
 
 
-def _measure_suite(request: EvaluateRequest, machine: LoadOptions, chosen: SuiteRequest) -> None:
+def _measure_suite(request: EvaluateRequest, machine: LoadOptions, chosen: SuiteRequest, corpus: Sequence[str]) -> None:
     """Measure, then print the table or the JSON."""
     if len(request.models) != 1:
         raise UsageError("a suite measures one model; name one directory, and a second by --beside DIR")
-    if len(request.data) != 1:
-        raise UsageError("a suite reads its files from one folder: --data DIR (see docs/suite.md)")
+    if len(request.data) > 1 or len(corpus) > 1:
+        raise UsageError("a suite reads one folder (--data DIR) or one text (--corpus FILE); see docs/suite.md")
     if machine.on_cpu:
         raise UsageError(f"a suite fine-tunes, which {machine.on_cpu} cannot; leave out --quantise and --runtime")
     results = run_suite_evaluation(
         request.models[0],
         SuiteSettings(**{name: getattr(chosen, name) for name in SuiteSettings.__struct_fields__}),
-        SuiteRunSettings(resume=chosen.resume, overwrite=request.overwrite, device=machine.device),
-        data=request.data[0],
+        SuiteRunSettings(
+            resume=chosen.resume,
+            overwrite=request.overwrite,
+            device=machine.device,
+            treebank=chosen.treebank,
+            corpus=corpus[0] if corpus else None,
+        ),
+        data=request.data[0] if request.data else None,
         suite=str(chosen.suite),
         beside=chosen.beside,
         out=chosen.out,
