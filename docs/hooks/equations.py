@@ -11,11 +11,14 @@ from html import escape, unescape
 from typing import Any
 
 from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
 
 FOUND = re.compile(
     r'<(?P<kind>span|div) class="arithmatex">\\(?:\(|\[)(?P<latex>.*?)\\(?:\)|\])</(?P=kind)>', re.DOTALL
 )
 TAG = re.compile(r"\\tag\{([^}]*)\}")
+UNKNOWN = re.compile(r">(\\[A-Za-z]+)<")
+"""A command that the converter passes through, since it does not know it."""
 
 
 def typeset(match: re.Match[str]) -> str:
@@ -30,6 +33,11 @@ def typeset(match: re.Match[str]) -> str:
     return f'<div class="equation" tabindex="0"><div class="formula">{shown}</div>{number}</div>'
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """MkDocs calls this with the HTML of each page."""
-    return FOUND.sub(typeset, html)
+def on_page_content(html: str, *, page: Any, **_: Any) -> str:
+    """MkDocs calls this with the HTML of each page; an equation that cannot be typeset stops the build."""
+    content = FOUND.sub(typeset, html)
+    unknown = UNKNOWN.search(content) if "<math" in content else None
+    if 'class="arithmatex"' in content or unknown is not None:
+        what = unknown[1] if unknown else "an equation"
+        raise PluginError(f"{page.file.src_uri}: {what} cannot be typeset; write it with other LaTeX")
+    return content
