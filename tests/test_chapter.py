@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.util
 import io
 import random
 import re
@@ -109,3 +110,20 @@ def test_twelve_exercises_have_solutions_and_are_linked() -> None:
         text = page.read_text(encoding="utf-8")
         assert text.count("<summary>Solution</summary>") == 1, page.name
         assert f"exercises/{page.name}" in linked, page.name
+
+
+@pytest.mark.proof
+def test_the_figures_are_those_that_the_script_draws() -> None:
+    """The same words in the same places; numbers may differ in a last digit from one processor to another."""
+    module = importlib.util.spec_from_file_location("figures", CHAPTER / "figures.py")
+    assert module is not None
+    assert module.loader is not None
+    figures = importlib.util.module_from_spec(module)
+    module.loader.exec_module(figures)
+    digits = re.compile(r"\d")
+    for name, draw in figures.FIGURES.items():
+        kept = (DOCS / "pictures" / f"chapter_{name}.svg").read_text(encoding="utf-8")
+        drawn = draw(english())
+        words = [[digits.sub("", label) for label in re.findall(r">([^<>]+)<", svg)] for svg in (drawn, kept)]
+        assert words[0] == words[1], name
+        assert drawn.count("<rect") == kept.count("<rect")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ def mlm(model: lv.Model) -> str:
     with torch.inference_mode():
         head = model.network.heads["masked-lm"]
         y = head.logits(model.encoder(batch), model.encoder.word_vectors).softmax(-1).numpy()
-    width, children = 92, [text("reads", 0, 20, fill=GREY), text("predicts", 0, 60, fill=GREY)]
+    width, children = 78, [text("reads", 0, 20, fill=GREY), text("predicts", 0, 60, fill=GREY)]
     for number, (word, seen) in enumerate(zip(words, shown, strict=True)):
         x, sampled = 80 + number * width, word != seen
         children.append(text(seen, x, 20, size=15, fill=RED if sampled else "#1e1e1e"))
@@ -97,9 +98,10 @@ def mlm(model: lv.Model) -> str:
         place = number + 1
         p = float(y[place, ids[place]])
         children += [text(word, x, 60, size=15), text(f"p = {p:.3f}", x, 80), text(f"−log p = {-np.log(p):.1f}", x, 98)]
-        for rank, token in enumerate(y[place].argsort()[::-1][:4].tolist()):
+        likely = ((int(token), tokenizer.token(int(token)).strip("Ġ")) for token in y[place].argsort()[::-1])
+        for rank, (token, name) in enumerate(islice((pair for pair in likely if pair[1].isalpha()), 4)):
             row = 124 + rank * 34
-            children += [text(tokenizer.token(token).strip("Ġ"), x, row), bar(x, row + 5, 80 * float(y[place, token]))]
+            children += [text(name, x, row), bar(x, row + 5, 70 * float(y[place, token]))]
     children.append(text("most probable", 0, 124, fill=GREY))
     return svg(80 + 8 * width, 250, "Masked language modelling of one sentence", children)
 

@@ -19,6 +19,8 @@ FOUND = re.compile(
     r'<(?P<kind>span|div) class="arithmatex">\\(?:\(|\[)(?P<latex>.*?)\\(?:\)|\])</(?P=kind)>', re.DOTALL
 )
 TAG = re.compile(r"\\tag\{([^}]*)\}")
+UNKNOWN = re.compile(r">(\\[A-Za-z]+)<")
+"""A command that the converter passes through, since it does not know it."""
 
 
 def typeset(match: re.Match[str]) -> str:
@@ -33,6 +35,16 @@ def typeset(match: re.Match[str]) -> str:
     return f'<div class="equation" tabindex="0"><div class="formula">{shown}</div>{number}</div>'
 
 
+def typeset_page(page: Path) -> None:
+    """Typeset the equations of a built page; one that cannot be typeset stops the build."""
+    content = FOUND.sub(typeset, page.read_text(encoding="utf-8"))
+    unknown = UNKNOWN.search(content) if "<math" in content else None
+    if 'class="arithmatex"' in content or unknown is not None:
+        what = unknown[1] if unknown else "an equation"
+        sys.exit(f"{page}: {what} cannot be typeset; write it with other LaTeX")
+    page.write_text(content, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    for page in Path(sys.argv[1]).rglob("*.html"):
-        page.write_text(FOUND.sub(typeset, page.read_text(encoding="utf-8")), encoding="utf-8")
+    for built in Path(sys.argv[1]).rglob("*.html"):
+        typeset_page(built)

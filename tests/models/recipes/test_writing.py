@@ -3,12 +3,14 @@
 import itertools
 import json
 import tomllib
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from larvatus.interfaces.cli.main import run
 from larvatus.models.recipes import SIZES, annotated_recipe, read_recipe, recipe_names, recipe_toml
+from larvatus.models.recipes.annotated import CHAPTER
 
 
 @pytest.fixture
@@ -96,6 +98,11 @@ def test_notes_of_an_own_recipe_and_of_its_base_are_shown(shown, tmp_path):
     assert "# Here: more\nrate = 0.2" in text
     assert "# Here: few and quick\nlayers = 3" in text
     assert tomllib.loads(text)["about"] == "a # b"
+
+
+def test_the_pages_of_the_chapter_that_recipes_name_exist():
+    docs = Path(__file__).parents[3] / "docs" / "chapter"
+    assert {where.rpartition("; ")[2] for where in CHAPTER.values()} <= {page.name for page in docs.glob("*.md")}
 
 
 def test_json_has_no_comments(capsys):

@@ -7,11 +7,9 @@ Explanations are the docstrings of the settings, and for parts those of their cl
 Notes are the comments of the recipe's file; a line that it inherits has the note of the recipe it is built on. What is
 printed is a recipe again, with the same values.
 
-    >>> print(annotated_recipe("xlm-r").partition("[mixture]")[2].partition("[optimizer]")[0].split(2 * chr(10))[1])
-    # Exponent of eq. 11.7, from 0 (all languages alike) to 1 (as they come); XLM-R: 0.3.
-    # Chapter: equation 11.7 (docs/chapter/objectives.md)
-    # Here: q_i ∝ p_i^0.3 (eq. 11.7); 1 = as they come
-    alpha = 0.3
+    >>> lines = annotated_recipe("xlm-r").splitlines()
+    >>> lines[lines.index("alpha = 0.3") - 1]
+    '# Here: q_i ∝ p_i^0.3 (eq. 11.7); 1 = as they come'
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ CHAPTER = {
     "schedule.steps": "§11.2.3: about 40 epochs for BERT; objectives.md",
     "phases": "§11.2.3: sequences of up to 512 tokens; objectives.md",
 }
-"""Where the chapter (newer edition unless it says otherwise) has a part, a kind of part, or a setting."""
+"""Where the chapter (newer edition unless another is named) has a part, a kind of part, or a setting."""
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _HEADER = re.compile(r"^\[+([\w.-]+)\]+\s*(?:#\s*(.*))?$")
