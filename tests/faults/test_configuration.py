@@ -44,7 +44,7 @@ TUNING = (
 """What every task has."""
 KNOWN_FLAGS = {
     "larvatus": "--debug --install-completion --quiet --show-completion --version",
-    "larvatus demo": "--minutes --out --quiet --seed --size",
+    "larvatus demo": "--minutes --out --quiet --seed",
     "larvatus tutorial": "--out --overwrite",
     "larvatus pretrain": (
         "--activation-checkpointing --add-words --compile --corpus --deterministic --device --dictionary "
@@ -71,7 +71,7 @@ KNOWN_FLAGS = {
         "--beams --device --early-stopping --encoding --file --json --length-penalty --max-tokens --model --out "
         "--overwrite --quantise --runtime --samples --seed --stop --temperature --text --top-k --top-p"
     ),
-    "larvatus doctor": "--json",
+    "larvatus doctor": "--json --report",
     "larvatus bench": (
         "--activation-checkpointing --compile --corpus --deterministic --device --grow --json --largest --length "
         "--memory --microbatch --model --no-compile --no-peers --overwrite --peers --plot --precision --quiet "

@@ -70,6 +70,21 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
     return _titled(title, f"<table><tr>{head}</tr>{''.join(lines)}</table>{_more(len(shown))}{_note(note)}")
 
 
+def heat(names: Sequence[str], rows: Iterable[Sequence[float]], *, title: str = "", note: str = "") -> str:
+    """A square of numbers, darker from 0 to 1; rows are named, columns have the numbers of the rows."""
+    head = "".join(f"<th>{number}</th>" for number in range(1, len(names) + 1))
+    lines = [
+        f'<tr><td style="text-align:left">{number} {escape(name)}</td>'
+        + "".join(
+            f'<td style="background:hsla(205,60%,50%,{0.8 * min(max(value, 0.0), 1.0) ** 3:.2f})">{value:.2f}</td>'
+            for value in row
+        )
+        + "</tr>"
+        for number, (name, row) in enumerate(zip(names, rows, strict=True), start=1)
+    ]
+    return _titled(title, f"<table><tr><th></th>{head}</tr>{''.join(lines)}</table>{_note(note)}")
+
+
 def intervals(metrics: Mapping[str, Any], *, title: str = "", note: str = "") -> str:
     """Metrics with their 95% intervals (`value`, `low`, `high`)."""
     rows = [(name, f"{each.value:.4f}", f"{each.low:.4f} – {each.high:.4f}") for name, each in metrics.items()]

@@ -1,15 +1,19 @@
 """Help and completion: quick, grouped, and true to the commands; nothing large is imported to show them."""
 
 import os
+import platform
 import resource
+import socket
 import subprocess
 import sys
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import typer
 
 from larvatus.interfaces.cli.command_list import COMMANDS
-from larvatus.interfaces.cli.main import app
+from larvatus.interfaces.cli.main import app, run
 from tests import warm
 
 LARGE = ("torch", "numpy", "pyarrow", "tokenizers", "msgspec")
@@ -29,7 +33,7 @@ def test_help_takes_less_than_a_quarter_of_importing_torch():
     assert help < cpu_seconds("-c", "import torch") / 4
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["--install-completion", "--help"]])
+@pytest.mark.parametrize("words", [[], ["--help"], ["--version"], ["--install-completion", "--help"]])
 def test_help_and_version_import_nothing_large(words):
     code = (
         "import sys\n"
@@ -85,3 +89,37 @@ def test_the_completion_script_calls_the_program():
     )  # fmt: skip
     assert "_LARVATUS_COMPLETE=complete_bash" in shown.stdout
     assert "complete -o default -F _larvatus_completion larvatus" in shown.stdout
+
+
+def test_alone_it_greets_in_five_lines_that_name_commands(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run([])
+    lines = capsys.readouterr().out.splitlines()
+    assert (ended.value.code, len(lines)) == (0, 5)
+    assert max(map(len, lines)) <= 80
+    for line in lines[1:]:
+        program, command, *_ = line.split()
+        assert program == "larvatus"
+        assert command in {*COMMANDS, "--help"}
+
+
+def test_the_report_for_a_bug_has_versions_and_nothing_private(capsys, tmp_path, monkeypatch):
+    home = tmp_path / "home" / "a.person"
+    (home / "secret-project").mkdir(parents=True)
+    monkeypatch.chdir(home / "secret-project")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USER", "a.person")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    Path("larvatus-report-20261119-040825-11325.txt").write_text("private")
+    with pytest.raises(SystemExit) as ended:
+        run(["doctor", "--report"])
+    report = capsys.readouterr().out
+    assert ended.value.code == 0
+    private = ("a.person", "secret-project", str(tmp_path), sys.prefix, socket.gethostname())
+    assert not [name for name in private if name and name in report]
+    for shown in (version("torch"), platform.python_version(), "OMP_NUM_THREADS 3", "larvatus-report-20261119-040825"):
+        assert shown in report
+    assert "private" not in report
+    with pytest.raises(SystemExit) as ended:
+        run(["doctor", "--report", "--json"])
+    assert ended.value.code == 2

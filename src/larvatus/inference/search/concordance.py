@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.core import notebook
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import ArtefactError, UsageError
 from larvatus.core.tables import Tabular
@@ -100,6 +101,20 @@ class Concordance(Tabular):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.hits))
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                f"… {hit.row.left} ",
+                hit.row.word,
+                f"{hit.row.right} …",
+                f"{hit.cosine:.3f}",
+                hit.row.source,
+                hit.row.line,
+            )
+            for hit in self.hits
+        ]
+        return notebook.table(("", "", "", "cosine", "file", "line"), rows, note=f"of {self.searched:,} instances")
 
     def __repr__(self) -> str:
         return f"<Concordance: {len(self.hits)} of {self.searched:,} instances>"

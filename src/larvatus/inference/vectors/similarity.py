@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from larvatus.core import notebook
 from larvatus.core.arrays import Floats
 from larvatus.core.errors import DataError, UsageError
 from larvatus.core.tables import Tabular
@@ -101,6 +102,10 @@ class Similarities(Tabular):
         label = "" if self.layers == "last" else layers_label(self.layers)
         head = f"{label:<{7 + width}}" + " ".join(f"{number:>6}" for number in range(1, len(rows) + 1))
         return "\n".join([head, *rows])
+
+    def _repr_html_(self) -> str:
+        note = "cosines" if self.layers == "last" else f"cosines, {layers_label(self.layers)}"
+        return notebook.heat([str(instance) for instance in self.instances], self.matrix.tolist(), note=note)
 
     def __repr__(self) -> str:
         return f"<Similarities of {len(self.instances)} word instances>"

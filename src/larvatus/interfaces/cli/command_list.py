@@ -124,12 +124,16 @@ COMMANDS = {
     "demo": CommandEntry(
         "demo:demo",
         _START,
-        "Try the packaged English model, if installed, then pretrain a small BERT on Python's own documentation.",
+        "Try the packaged English model: blanks, search, senses, a tagger from 60 sentences, and adapting it to text.",
     ),
     "tutorial": CommandEntry(
         "tutorial:tutorial", _START, "List the tutorials, or write one as a notebook with the files that it reads."
     ),
-    "doctor": CommandEntry("machine:doctor", _START, "Show versions, devices, kernels and free memory."),
+    "doctor": CommandEntry(
+        "machine:doctor",
+        _START,
+        "Show versions, devices, kernels and free memory, or all that a bug report needs (--report).",
+    ),
     "bench": CommandEntry(
         "machine:bench",
         _START,
@@ -188,12 +192,14 @@ COMMANDS = {
         "Classify with a prompt: texts without training, a table of methods (--data), or PET (--out).",
     ),
     "predict": CommandEntry(
-        "predict:predict", _FINETUNE, "Predict with a fine-tuned model: classes, tags, spans, answers or choices."
+        "predict:predict",
+        _FINETUNE,
+        "Predict with a fine-tuned model: classes, tags, spans, trees, answers, choices, coreference, roles, vectors.",
     ),
     "evaluate": CommandEntry(
         "evaluate:evaluate",
         _FINETUNE,
-        "Evaluate a model: masked loss, perplexity and accuracy on validation text (--corpus), with fixed masks.",
+        "Evaluate a fine-tuned model on labelled data (--data), masked words on text (--corpus), or a suite (--suite).",
     ),
     "embed": CommandEntry(
         "embed:embed",

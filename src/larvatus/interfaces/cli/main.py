@@ -39,7 +39,7 @@ app = typer.Typer(
     cls=Root,
     name="larvatus",
     help="Bidirectional encoders from raw text: train vocabularies, pretrain, fine-tune, embed, serve.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -61,13 +61,22 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+GREETING = f"""Larvatus {VERSION}: fill, search, label, train and serve with BERT and its family
+  larvatus demo              three minutes of what it can do, and a page of it
+  larvatus fill "The [MASK] of the river was wide."      words for a blank
+  larvatus tutorial          notebooks: support tickets, names, a concordance
+  larvatus --help            all commands; larvatus COMMAND --help, its options"""
+
+
 @app.callback()
 def _root(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),  # read by `debugging`
     quiet: bool = typer.Option(False, "--quiet", callback=set_quiet, help="Show only results and errors, no progress."),
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print(GREETING)
 
 
 def run(arguments: list[str] | None = None) -> None:

@@ -110,12 +110,12 @@ def evaluate(
     of_suite: Annotated[SuiteRequest, Panel(SUITE, first=("suite",))],
     of_vectors: Annotated[VectorFlags, Panel(VECTORS, without=("samples",))],
 ) -> None:
-    """Evaluate a model: masked loss, perplexity and accuracy on validation text (--corpus), with fixed masks.
+    """Evaluate a fine-tuned model on labelled data (--data), masked words on text (--corpus), or a suite (--suite).
 
-    Of a fine-tuned model, on labelled examples (--data, or --glue): metrics with 95% intervals, classes, confusions,
-    entity errors, calibration; of spans types and depths, of answers exact match and F1; two models by paired tests
-    (--against); one table over languages (--transfer). Of any model: a suite of measurements (--suite), or its
-    vectors of texts on a task (--vectors).
+    On text: masked loss, perplexity and accuracy with fixed masks. On labelled examples (--data, or --glue):
+    metrics with 95% intervals, classes, confusions, entity errors, calibration; of spans types and depths, of
+    answers exact match and F1; two models by paired tests (--against); one table over languages (--transfer). Of
+    any model: a suite of measurements (--suite), or its vectors of texts on a task (--vectors).
     """
     if of_suite.suite is not None:
         of_text = text.corpus and of_suite.suite != "language"

@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import shutil
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ import torch
 import typer
 from rich.console import Console
 
+from larvatus.core.errors import UsageError
 from larvatus.core.outputs import check_outputs
 from larvatus.core.run_identity import VERSION
 from larvatus.core.tables import Table
@@ -31,6 +33,7 @@ from larvatus.interfaces.cli.from_struct import Panel, from_structs
 from larvatus.interfaces.cli.options import MACHINE, Json, Overwrite, check_plot
 from larvatus.interfaces.cli.output import Quiet, is_quiet, show_part
 from larvatus.interfaces.settings import BenchSettings, MachineSettings
+from larvatus.models.bundle.model_names import packaged_model
 from larvatus.models.nn.attention.fused import describe_kernel
 from larvatus.training.engine.reporter import Reporter, rich_table
 from larvatus.training.engine.settings import Runtime
@@ -73,9 +76,25 @@ def bench(
 _PACKAGES = ("torch", "tokenizers", "safetensors", "numpy", "pyarrow", "msgspec", "sentencex")
 
 
-def doctor(as_json: Json = False) -> None:
-    """Show versions, devices, kernels and free memory."""
+_EXTRAS = ("onnxruntime", "usearch", "umap-learn", "matplotlib", "ray", "fastapi", "huggingface_hub", "transformers")
+"""Packages that change what a bug report is about, where they are installed."""
+_VARIABLES = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "WORLD_SIZE", "LARVATUS_DEBUG")
+"""Environment variables whose values are not private."""
+
+
+def doctor(
+    as_json: Json = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Markdown for a bug report: no names of people, no paths, no texts.")
+    ] = False,
+) -> None:
+    """Show versions, devices, kernels and free memory, or all that a bug report needs (--report)."""
+    if report and as_json:
+        raise UsageError("--report is Markdown and --json is for programs; give one of them")
     facts = _facts()
+    if report:
+        print(_bug_report(facts))
+        return
     if as_json:
         print(json.dumps(facts))
         return
@@ -84,6 +103,36 @@ def doctor(as_json: Json = False) -> None:
         for name, value in facts.items()
     ]
     show_part(Console(), Table(("", ""), rows, left=2))
+
+
+def _bug_report(facts: Mapping[str, Any]) -> str:
+    """The facts as a list, what else is installed, and questions to answer."""
+    extras = {name: version for name in _EXTRAS if (version := _version(name))}
+    settings = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    rows = {
+        **facts,
+        "optional packages": extras or "none",
+        "environment": settings or f"none of {', '.join(_VARIABLES)}",
+        "English model": "installed" if packaged_model() else "not installed",
+        "started as": "an editable clone" if "site-packages" not in Path(__file__).parts else "an installed package",
+    }
+    lines = [
+        f"- {name}: {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, Mapping) else value}"
+        for name, value in rows.items()
+    ]
+    crashes = sorted(path.name for path in Path().glob("larvatus-report-*.txt"))
+    attach = f"\nPlease attach {', '.join(crashes)} of this folder.\n" if crashes else ""
+    return (
+        "## What happened\n\n(the command or the call, what it printed, and what you expected)\n\n"
+        "## This machine\n\n" + "\n".join(lines) + "\n" + attach
+    ).rstrip()
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _facts() -> dict[str, Any]:

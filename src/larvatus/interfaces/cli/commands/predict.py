@@ -158,7 +158,7 @@ def predict(
     bulk: Bulk,
     encoding: Encoding = None,  # holds while the command runs
 ) -> None:
-    """Predict with a fine-tuned model: classes, tags, spans, answers or choices.
+    """Predict with a fine-tuned model: classes, tags, spans, trees, answers, choices, coreference, roles, vectors.
 
     Results have probabilities and character offsets, and report how much of each text was read.
     """

@@ -152,6 +152,7 @@ def _packaged() -> str:
     if directory is None:
         raise UsageError(
             "name a model directory: larvatus studio DIR. This installation has no English model (package "
-            "larvatus_english) that could be shown; larvatus demo makes a small one in runs/demo"
+            "larvatus_english) that could be shown; larvatus pretrain bert --size tiny --corpus embedded --minutes 4 "
+            "--out runs/mine trains a small one"
         )
     return str(directory)
