@@ -20,8 +20,8 @@ def add_notebooks(docs: Path, site: Path) -> None:
         heading, end, rest = built.read_text(encoding="utf-8").partition("</h1>")
         if not end:
             sys.exit(f"{built} has no heading below which its notebook can be linked")
-        link = f'<p><a href="{name}.ipynb">This page as a notebook</a>, which <code>larvatus tutorial {name}</code> writes too.</p>'
-        built.write_text(f"{heading}{end}\n{link}{rest}", encoding="utf-8")
+        link = f'<a href="{name}.ipynb">This page as a notebook</a>, which <code>larvatus tutorial {name}</code> writes too.'
+        built.write_text(f"{heading}{end}\n<p>{link}</p>{rest}", encoding="utf-8")
 
 
 if __name__ == "__main__":
