@@ -104,6 +104,7 @@ def test_several_ways_are_compared_by_default_and_the_best_is_served(studio: Gua
     assert "auto=True, minutes=1" in studio.copied("Copy as Python")
     page.get_by_role("button", name="Learn", exact=True).click()
     page.get_by_role("heading", name="Done: tides").wait_for()
+    assert page.locator(LOSS_CURVE).count() == 0  # a comparison has no curve, and that of an earlier training is gone
     rows = page.get_by_role("region", name="Scores").locator("tbody th").all_inner_texts()
     assert "TF-IDF, logistic regression" in rows
     assert sum(name.endswith("(kept)") for name in rows) == 1
