@@ -174,7 +174,7 @@ def test_training_tells_its_steps_scores_and_words_and_writes_a_curve(order, tmp
 
 
 def events_of(job):
-    """All that the process tells of a job."""
+    """All events of a job."""
     told: list[dict] = []
     compare(job, train(job, lambda **values: told.append(values)), lambda **values: told.append(values))
     return told

@@ -14,7 +14,7 @@ const EVERY = { by: "step", smooth: "0", log: false };
 const STAGES = { reading: "reading the examples", searching: "comparing ways to train", training: null, comparing: "comparing with a bag of words" };
 const OUTCOMES = { model: "good", baseline: "warn", unclear: "warn" };
 
-/** 75 → "1 min 15 s", which no line break parts. */
+/** 75 → "1 min 15 s", without a place for a line break. */
 function duration(seconds) {
   const whole = Math.round(seconds);
   const parts = whole < 60 ? [whole, "s"] : whole < 3600 ? [Math.floor(whole / 60), "min", whole % 60, "s"] : [Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "min"];
