@@ -16,6 +16,8 @@ from larvatus.interfaces.studio.learn_process import compare, train
 from larvatus.interfaces.studio.learn_request import LearnJob, LearnOptions
 from larvatus.interfaces.studio.run_metrics import read_records
 from larvatus.interfaces.studio.settings import Folders
+from larvatus.tasks.candidates import search as searching
+from larvatus.tasks.candidates.search import CandidateSearch
 from tests.patience import WATCHDOG_S
 
 ROWS = [
@@ -190,12 +192,15 @@ def test_a_classifier_is_compared_with_a_bag_of_words_on_what_was_held_out(order
     assert "bag of words" in compared["verdict"]
 
 
-def test_a_comparison_of_several_ways_tells_its_candidates(order):
-    told = events_of(msgspec.structs.replace(order, choices=LearnOptions(trained="auto", minutes=0.05)))
+def test_a_comparison_of_several_ways_tells_its_candidates(order, monkeypatch):
+    monkeypatch.setattr(searching, "STEP_COST", {"all": 1e15, "last2": 1e15})  # on any machine too much
+    monkeypatch.setattr(CandidateSearch, "left", 1e9)
+    told = events_of(msgspec.structs.replace(order, choices=LearnOptions(trained="auto")))
     assert told[0] == {"stage": "searching"}
     listed = next(each for each in told if "candidates" in each)
     assert {"linear head", "TF-IDF, logistic regression"} <= {each["name"] for each in listed["candidates"]}
     assert listed["chosen"] in {each["name"] for each in listed["candidates"]}
+    assert [line.partition(":")[0] for line in listed["not_tried"]] == ["fine-tuned", "fine-tuned"]
     assert told[-1]["comparison"]["texts"] == 24
 
 
