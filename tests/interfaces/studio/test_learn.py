@@ -112,6 +112,21 @@ def test_options_of_a_comparison_are_its_own(studio, choices, words):
     assert words in answer.json()["error"]["message"]
 
 
+def test_what_cannot_be_compared_is_refused_before_it_is_trained(studio):
+    answer = studio.post("/learn/start", {"text": CONLL, "name": "ner.conll", "choices": {"trained": "auto"}})
+    assert answer.status_code == 422
+    assert "choose what is trained" in answer.json()["error"]["message"]
+    assert not (studio.runs / "studio-examples" / "ner").exists()
+
+
+def test_a_comparison_that_fails_leaves_the_model(order, monkeypatch):
+    def fail(*_):
+        raise MemoryError("too many words")
+
+    monkeypatch.setattr("larvatus.interfaces.studio.learn_process.bag_of_words", fail)
+    assert events_of(order)[-1] == {"said": "not compared with a bag of words: MemoryError: too many words"}
+
+
 def test_training_skips_what_was_to_be_skipped(order, tmp_path):
     (tmp_path / "rivers.csv").write_text(CSV + ",wet\nthe deep river,\n")
     with pytest.raises(DataError, match="2 rows cannot be used"):
