@@ -16,6 +16,8 @@ from larvatus.interfaces.studio.learn_process import compare, train
 from larvatus.interfaces.studio.learn_request import LearnJob, LearnOptions
 from larvatus.interfaces.studio.run_metrics import read_records
 from larvatus.interfaces.studio.settings import Folders
+from larvatus.tasks.candidates import search as searching
+from larvatus.tasks.candidates.search import CandidateSearch
 from tests.patience import WATCHDOG_S
 
 ROWS = [
@@ -110,6 +112,21 @@ def test_options_of_a_comparison_are_its_own(studio, choices, words):
     assert words in answer.json()["error"]["message"]
 
 
+def test_what_cannot_be_compared_is_refused_before_it_is_trained(studio):
+    answer = studio.post("/learn/start", {"text": CONLL, "name": "ner.conll", "choices": {"trained": "auto"}})
+    assert answer.status_code == 422
+    assert "choose what is trained" in answer.json()["error"]["message"]
+    assert not (studio.runs / "studio-examples" / "ner").exists()
+
+
+def test_a_comparison_that_fails_leaves_the_model(order, monkeypatch):
+    def fail(*_):
+        raise MemoryError("too many words")
+
+    monkeypatch.setattr("larvatus.interfaces.studio.learn_process.bag_of_words", fail)
+    assert events_of(order)[-1] == {"said": "not compared with a bag of words: MemoryError: too many words"}
+
+
 def test_training_skips_what_was_to_be_skipped(order, tmp_path):
     (tmp_path / "rivers.csv").write_text(CSV + ",wet\nthe deep river,\n")
     with pytest.raises(DataError, match="2 rows cannot be used"):
@@ -174,7 +191,7 @@ def test_training_tells_its_steps_scores_and_words_and_writes_a_curve(order, tmp
 
 
 def events_of(job):
-    """All that the process tells of a job."""
+    """All events of a job."""
     told: list[dict] = []
     compare(job, train(job, lambda **values: told.append(values)), lambda **values: told.append(values))
     return told
@@ -190,12 +207,15 @@ def test_a_classifier_is_compared_with_a_bag_of_words_on_what_was_held_out(order
     assert "bag of words" in compared["verdict"]
 
 
-def test_a_comparison_of_several_ways_tells_its_candidates(order):
-    told = events_of(msgspec.structs.replace(order, choices=LearnOptions(trained="auto", minutes=0.05)))
+def test_a_comparison_of_several_ways_tells_its_candidates(order, monkeypatch):
+    monkeypatch.setattr(searching, "STEP_COST", {"all": 1e15, "last2": 1e15})  # on any machine too much
+    monkeypatch.setattr(CandidateSearch, "left", 1e9)
+    told = events_of(msgspec.structs.replace(order, choices=LearnOptions(trained="auto")))
     assert told[0] == {"stage": "searching"}
     listed = next(each for each in told if "candidates" in each)
     assert {"linear head", "TF-IDF, logistic regression"} <= {each["name"] for each in listed["candidates"]}
     assert listed["chosen"] in {each["name"] for each in listed["candidates"]}
+    assert [line.partition(":")[0] for line in listed["not_tried"]] == ["fine-tuned", "fine-tuned"]
     assert told[-1]["comparison"]["texts"] == 24
 
 

@@ -134,10 +134,14 @@ def test_the_best_candidate_is_chosen_and_of_equal_ones_the_simplest() -> None:
     assert chosen(linear=0.70, layers=0.85, tuned=0.95) == "fine-tuned: all weights"
 
 
-def test_the_chosen_candidate_is_compared_with_the_bag_of_words_on_the_same_texts(model: str) -> None:
+def test_the_chosen_candidate_is_compared_with_the_bag_of_words_on_the_same_texts(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "STEP_COST", {"all": 1e15, "last2": 1e15})
+    monkeypatch.setattr(CandidateSearch, "left", 1e9)
     said: list[str] = []
     watch = Callbacks(say=said.append)
-    made = lv.finetune("classify", model, train=rows(60), device="cpu", auto=True, minutes=0.2, watch=watch)
+    made = lv.finetune("classify", model, train=rows(60), device="cpu", auto=True, watch=watch)
     scores = {each.name: each.score for each in made.search.candidates}
     compared = made.search.comparison
     assert (compared.texts, compared.metric) == (60, made.metric)

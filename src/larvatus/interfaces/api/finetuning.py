@@ -173,7 +173,8 @@ def finetune(
             `text="review", label="stars"`.
 
     Returns:
-        The fine-tuned model. Printed, it is the table of its scores on held-out examples, which are `.scores`.
+        The fine-tuned model. Printed, it is the table of its scores on held-out examples, which are `.scores`. With
+        `auto`, `.search` has the candidates, and `.search.comparison` the difference from TF-IDF with its interval.
 
     Example:
         >>> examples = [("good fine good", "pos"), ("bad poor bad", "neg")] * 20

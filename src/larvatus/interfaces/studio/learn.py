@@ -81,7 +81,7 @@ class StudioTraining:
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))
     numbers: dict[str, Any] = field(default_factory=dict)
     """Stage, step, steps, loss, speed; epoch, metric and scores of the last evaluation; the comparison."""
-    pace: Pace = field(default_factory=lambda: Pace())
+    pace: Pace = field(default_factory=Pace)
     error: str = ""
     resumable: bool = False
     served_as: str | None = None

@@ -109,8 +109,9 @@ def compare(job: LearnJob, model: FineTunedModel, send: Send) -> None:
         )
     try:
         compared = compare_with_bag_of_words(job, model, send)
-    except LarvatusError as fault:  # the model is saved whatever becomes of the comparison
-        send(said=f"not compared with a bag of words: {fault}")
+    except Exception as fault:  # also out of memory: the model is saved whatever becomes of the comparison
+        traceback.print_exc()
+        send(said=f"not compared with a bag of words: {type(fault).__name__}: {fault}")
     else:
         if compared is not None:
             send(comparison=compared.to_dict())

@@ -213,6 +213,8 @@ def _begin(learner: Learner, models: StudioModels, given: LearnRequest) -> dict[
         with naming_files_only(path.parent):
             recognised = recognise(path, task=given.task, errors=given.errors)
         refuse_errors(recognised, path.parent)
+        if given.choices.searches and not recognised.searchable:
+            raise UsageError("auto compares ways to classify single texts with one class each; choose what is trained")
     except Exception:
         path.unlink()
         path.parent.rmdir()

@@ -95,15 +95,16 @@ def test_rows_that_cannot_be_used_are_listed_and_skipped_by_a_click(studio: Guar
 
 
 def test_several_ways_are_compared_by_default_and_the_best_is_served(studio: Guarded, served: Served) -> None:
-    page = studio.open("learn", model="rivers", minutes=1)
+    page = studio.open("learn", model="rivers", minutes=2)
     give(studio, "tides.csv", table(40))
     page.get_by_role("button", name="Learn", exact=True).wait_for()
     assert page.get_by_label("Trainable").input_value() == "auto"
     assert page.get_by_label("Epochs").count() == 0
     (served.folder / "tides.csv").write_bytes(table(40))
-    assert "auto=True, minutes=1" in studio.copied("Copy as Python")
+    assert "auto=True, minutes=2" in studio.copied("Copy as Python")
     page.get_by_role("button", name="Learn", exact=True).click()
     page.get_by_role("heading", name="Done: tides").wait_for()
+    assert page.locator(LOSS_CURVE).count() == 0  # a comparison has no curve, and that of an earlier training is gone
     rows = page.get_by_role("region", name="Scores").locator("tbody th").all_inner_texts()
     assert "TF-IDF, logistic regression" in rows
     assert sum(name.endswith("(kept)") for name in rows) == 1

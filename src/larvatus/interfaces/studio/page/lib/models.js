@@ -19,6 +19,8 @@ const WORDS = {
   roles: "label semantic roles (larvatus finetune roles)",
   answer: "answer questions (larvatus finetune answer)",
   choose: "choose among endings (larvatus finetune choose)",
+  prompt: "classify by a prompt (larvatus finetune prompt)",
+  write: "write texts (larvatus finetune write)",
 };
 
 const listed = (needs) => (needs === null || needs === undefined ? [] : [needs].flat());

@@ -6,7 +6,7 @@ import { debounce, fill, h } from "../lib/dom.js";
 import { empty, field, segmented, textBox, within } from "../lib/parts.js";
 import { labelResult } from "./label_results.js";
 
-const TASKS = { classify: "Classes", tag: "Tags", spans: "Spans", parse: "Trees", coref: "Coreference", roles: "Roles", answer: "Answers", choose: "Choices" };
+const TASKS = { classify: "Classes", tag: "Tags", spans: "Spans", parse: "Trees", coref: "Coreference", roles: "Roles", answer: "Answers", choose: "Choices", prompt: "Classes by a prompt", write: "Written texts" };
 const TEXT_NAMES = { answer: "Passage", choose: "Context" };
 const DRAWN = new Set(["parse", "coref", "roles"]); // by the server, as notebooks and pages show them
 const EXAMPLES = {
@@ -18,6 +18,8 @@ const EXAMPLES = {
   roles: "Ada tried to sell her notes to a printer yesterday.",
   answer: "The bridge was built in 1890. It crosses the firth west of the city.",
   choose: "She opened the umbrella.",
+  prompt: "A quiet, clever film with a wonderful ending.",
+  write: "A quiet, clever film with a wonderful ending.",
 };
 const ENDINGS = "It had begun to rain.\nThe bread was stale.\nHe plays the cello.";
 const QUESTION = "When was the bridge built?";
@@ -80,7 +82,7 @@ function mount(root, { api, params, setParams, model }) {
 export const view = {
   id: "label",
   title: "Label",
-  about: "Classes, tags, nested spans, trees, coreference, semantic roles, answers or the choice among endings: whatever the model was fine-tuned for.",
+  about: "Classes, tags, nested spans, trees, coreference, semantic roles, answers, the choice among endings or a written text: whatever the model was fine-tuned for.",
   needs: Object.keys(TASKS),
   mount,
 };

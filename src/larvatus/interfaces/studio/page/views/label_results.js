@@ -1,5 +1,5 @@
 // What a model says of a text: classes as bars, tags under words, spans as brackets, an answer marked in its passage,
-// endings with their shares; trees, clusters and roles as the server draws them.
+// endings with their shares, a text that was written; trees, clusters and roles as the server draws them.
 
 import { bracketed, colourOf, marked } from "../lib/brackets.js";
 import { h, pictured } from "../lib/dom.js";
@@ -94,7 +94,9 @@ function chosen(item) {
   return [h("p", { class: "answer", dir: "auto" }, item.ending, h("span", { class: "faint" }, ` ${percent(item.probability)}`)), h("ol", { class: "choices", "aria-label": "Endings and their probabilities" }, rows.map(row))];
 }
 
-const BY_TASK = { classify: classified, tag: tagged, spans: spanned, answer: answered, choose: chosen };
+const written = (item) => h("p", { class: "answer", dir: "auto" }, item.written || "The model writes nothing.");
+
+const BY_TASK = { classify: classified, tag: tagged, spans: spanned, answer: answered, choose: chosen, prompt: classified, write: written };
 
 /** What is said where the picture has nothing to show. */
 const NOTHING = {

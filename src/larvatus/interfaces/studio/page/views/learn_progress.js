@@ -14,7 +14,7 @@ const EVERY = { by: "step", smooth: "0", log: false };
 const STAGES = { reading: "reading the examples", searching: "comparing ways to train", training: null, comparing: "comparing with a bag of words" };
 const OUTCOMES = { model: "good", baseline: "warn", unclear: "warn" };
 
-/** 75 → "1 min 15 s", which no line break parts. */
+/** 75 → "1 min 15 s", without a place for a line break. */
 function duration(seconds) {
   const whole = Math.round(seconds);
   const parts = whole < 60 ? [whole, "s"] : whole < 3600 ? [Math.floor(whole / 60), "min", whole % 60, "s"] : [Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "min"];
@@ -52,7 +52,7 @@ function comparison(state) {
   const heads = [["trained as"], [metricName(both?.metric ?? state.metric ?? "accuracy"), true], ["95% interval", true], ...(timed ? [["seconds", true]] : [])];
   const head = h("tr", null, heads.map(([name, numeric]) => h("th", { scope: "col", class: numeric ? "number" : null }, name)));
   const body = rows.map(([name, each]) => h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "number" }, score(each.score)), h("td", { class: "number" }, `${score(each.low)} to ${score(each.high)}`), timed && h("td", { class: "number" }, Math.round(each.seconds))));
-  return h("section", { class: "stack", "aria-label": "Comparison" }, both && notice(OUTCOMES[both.outcome], both.verdict), h("div", { class: "table-wrap", tabindex: 0, role: "region", "aria-label": "Scores" }, h("table", { class: "table" }, h("thead", null, head), h("tbody", null, body))), (state.not_tried ?? []).map((reason) => h("p", { class: "faint" }, reason)));
+  return h("section", { class: "stack", "aria-label": "Comparison" }, both && notice(OUTCOMES[both.outcome], both.verdict), h("div", { class: "table-wrap", tabindex: 0, role: "region", "aria-label": "Scores" }, h("table", { class: "table" }, h("thead", null, head), h("tbody", null, body))), (state.not_tried ?? []).map((reason) => h("p", { class: "faint" }, reason.replace(" (--minutes)", ""))));
 }
 
 /** `show(state)` draws a state of /studio/api/learn, `read(signal)` what is new of the curve. */
@@ -94,6 +94,8 @@ export function progressCard({ api, act }) {
         reader = recordReader((query, signal) => api.get(`/studio/api/learn/records?${query}`, { signal }));
         named = state.name;
         lines = -1;
+        charts.remove(); // those of the training before
+        fill(place);
       }
       title.textContent = `${PHASES[state.phase] ?? state.phase}: ${state.name}`;
       const done = share(state);
