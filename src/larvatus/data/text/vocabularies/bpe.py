@@ -191,6 +191,8 @@ def learn_character_merges(
 
 
 class WordPieceConfig(Settings, path="tokenizer.", error=RecipeError, tag="wordpiece"):
+    """WordPiece (Schuster & Nakajima 2012; Devlin et al. 2019): the longest subword first; ## continues a word."""
+
     size: Size = 30_522
     """Number of tokens, special ones included."""
     lowercase: bool = True
