@@ -15,8 +15,8 @@ from tests.models.bundle.theirs import equal, transformers
 NOUNS, VERBS = ("lumi", "tavo", "siru", "melan"), ("kamo", "rilta", "pesuna")
 LINES = [f"boka {verb} ne {noun}, river bank {noun}." for verb in VERBS for noun in NOUNS]
 RECIPES = {"bert": "bert", "albert": "albert", "electra": "electra", "modernbert": "modern"}
-QUICK = ("albert", "roberta")
-"""Factorised embeddings, and byte-level tokens with tied ones; `make proof` tries the others."""
+QUICK = ("albert",)
+"""Factorised and tied embeddings; `make proof` tries the others."""
 
 
 @pytest.mark.parametrize(

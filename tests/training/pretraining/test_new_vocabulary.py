@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +17,23 @@ from larvatus.data.corpus import Corpus
 from larvatus.data.corpus.loader import Loader, LoaderOptions
 from larvatus.data.corpus.mixture import REPLAYED, MixtureConfig
 from larvatus.data.text.embedded import embedded_documents
-from larvatus.data.text.readers import ReadOptions
+from larvatus.data.text.readers import Document, ReadOptions
 from larvatus.data.text.shared_tokens import shared_tokens
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabularies import UnigramConfig, train_vocabulary
+from larvatus.data.text.vocabularies import UnigramConfig, pipeline, train_vocabulary
 from larvatus.interfaces.api.pretraining import _old_text
 from larvatus.interfaces.settings import PretrainSettings
 from larvatus.models.bundle.directory import load_bundle
 from larvatus.models.recipes import read_recipe
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.engine.settings import Budget
+from larvatus.training.pretraining.adapt import ParentVocabulary, read_extension
 from larvatus.training.pretraining.job import ParentModel, PretrainingJob
 from larvatus.training.pretraining.new_vocabulary import NewVocabulary, read_dictionary, read_rows
 from larvatus.training.pretraining.replay import ReplayText
 from larvatus.training.pretraining.retention import EmbeddingStage, StartPull
 from larvatus.training.pretraining.run import train
+from larvatus.training.pretraining.text_record import record_vocabulary
 from tests.shared import SMALL
 from tests.training.pretraining.stopping import stop_after_saving
 
@@ -323,6 +326,44 @@ def test_growing_adds_words_without_being_told_which(adapt, parent, tmp_path):
     old = load_bundle(parent).tokenizer
     assert model.tokenizer.tokens[: old.size] == old.tokens
     assert len(model.tokenizer.encode("siruk").ids) == 1
+
+
+def test_rows_of_an_earlier_attempt_are_not_taken(parent, texts, tmp_path):
+    """A run that was killed before its first shard may begin again with other options."""
+    origin = ParentModel.load(parent, out=tmp_path / "run")
+    recipe = read_recipe("bert", settings=[*SMALL, "tokenizer.size=160"])
+    folder = tmp_path / "run" / "vocabulary"
+
+    def documents():
+        return [Document(part, "new.txt") for part in (texts / "new.txt").read_text().split("\n\n")]
+
+    for source, replaced in (
+        (NewVocabulary(origin=origin, recipe=recipe, initialise="mean"), True),
+        (ParentVocabulary(origin, ["3"]), False),
+        (NewVocabulary(origin=origin, recipe=recipe, initialise="copy"), True),
+    ):
+        source.make(documents, folder, Reporter())
+        record_vocabulary(folder, source.identity)
+        assert (read_rows(tmp_path / "run") is not None) == replaced
+        assert (read_extension(tmp_path / "run")[1] == []) == replaced
+        assert source.before(folder).tokens == origin.bundle.tokenizer.tokens
+
+
+def test_words_of_replayed_text_count_in_their_share(parent, texts, tmp_path):
+    """So that they have tokens: a quarter of the counted words are of the old text, in the proportions it has."""
+    origin, replay = ParentModel.load(parent, out=tmp_path / "run"), ReplayText(str(texts / "old.txt"), ReadOptions())
+    documents = [Document(part, "new.txt") for part in (texts / "new.txt").read_text().split("\n\n")]
+    counted = {}
+    for share in (None, 0.25):
+        settings = [*SMALL, *([] if share is None else [f"mixture.replay={share}"])]
+        recipe = read_recipe("bert", settings=settings)
+        source = NewVocabulary(origin=origin, recipe=recipe, replay=replay)
+        counted[share] = dict(source._words(lambda: documents, pipeline(recipe.tokenizer)))
+    new, both = sum(counted[None].values()), sum(counted[0.25].values())
+    assert 1 - new / both == pytest.approx(0.25, abs=0.001)
+    old = Counter(word for document in replay.training(length=512) for word in document.text.lower().split())
+    added = {word: both - counted[None].get(word, 0) for word, both in counted[0.25].items()}
+    assert added["the"] / added["of"] == pytest.approx(old["the"] / old["of"], rel=0.1)
 
 
 def test_the_identity_names_what_decides_the_rows(parent, tmp_path):

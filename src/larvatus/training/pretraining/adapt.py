@@ -18,7 +18,6 @@ the paper: 256 sequences, 1e-4), unless `--set` changes them.
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +44,7 @@ from larvatus.models.network import tag
 from larvatus.models.recipes import Recipe, edited_recipe, parse_recipe, read_recipe, recipe_names, recipe_table
 from larvatus.training.engine.reporter import Reporter
 from larvatus.training.pretraining.job import InitialModel, ParentModel, PretrainingJob
-from larvatus.training.pretraining.new_vocabulary import read_rows, read_summary
+from larvatus.training.pretraining.new_vocabulary import BEFORE, EXTENSION, clear_attempt, read_rows, read_summary
 from larvatus.training.pretraining.prepare import (
     CorpusBuilder,
     Documents,
@@ -60,7 +59,6 @@ from larvatus.training.pretraining.replay import ReplayText
 from larvatus.training.pretraining.text_record import EMBEDDED, has_intact_files
 
 MOST_SEQUENCES, HIGHEST_RATE = 256, 1e-4
-BEFORE, EXTENSION = "before", "extension.json"
 PLANNED = ("batch", "rate")
 FREE = ("dropout", "attention_dropout")
 """Settings of a model that may change while it is trained on."""
@@ -257,8 +255,7 @@ class ParentVocabulary:
 
     def make(self, documents: Documents, folder: Path, reporter: Reporter) -> None:
         tokenizer = self.origin.bundle.tokenizer
-        (folder / EXTENSION).unlink(missing_ok=True)  # of an earlier try with other words
-        shutil.rmtree(folder / BEFORE, ignore_errors=True)
+        clear_attempt(folder)
         if tokenizer.counts is not None and not self.add_words:
             tokenizer.save(folder)
             return

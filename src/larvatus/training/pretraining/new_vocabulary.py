@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 
 from larvatus.core.arrays import Doubles
 from larvatus.core.checksummed import read_checksummed, write_checksummed
@@ -30,9 +32,10 @@ from larvatus.core.files import sha256
 from larvatus.core.regular_files import read_named
 from larvatus.data.corruption import check_mask
 from larvatus.data.text.counting import count_ids, count_words
+from larvatus.data.text.languages import scale_counts, train_mixed_vocabulary
 from larvatus.data.text.shared_tokens import old_subwords, shared_tokens
 from larvatus.data.text.tokenizer import Tokenizer
-from larvatus.data.text.vocabularies import CharactersConfig, train_vocabulary
+from larvatus.data.text.vocabularies import CharactersConfig, Words, learn_vocabulary, pipeline
 from larvatus.data.text.words import segment_words
 from larvatus.models.recipes import Recipe
 from larvatus.training.engine.reporter import Reporter
@@ -51,7 +54,7 @@ from larvatus.training.pretraining.token_transfer import (
     wechsel,
 )
 
-BEFORE, ROWS, SUMMARY = "before", "rows.safetensors", "rows.json"
+BEFORE, ROWS, SUMMARY, EXTENSION = "before", "rows.safetensors", "rows.json", "extension.json"
 FERTILITY_CHARACTERS = 2_000_000
 """Text on which tokens per word are counted."""
 LEAST_PAIRS = 20
@@ -105,7 +108,7 @@ class NewVocabulary:
         return Tokenizer.load(folder / BEFORE)
 
     def make(self, documents: Documents, folder: Path, reporter: Reporter) -> None:
-        shutil.rmtree(folder / BEFORE, ignore_errors=True)
+        clear_attempt(folder)
         old, new = self.origin.bundle.tokenizer, self._tokenizer(documents, reporter)
         check_mask(self.recipe.corruption, new.id(new.special.mask))
         before, after = (fertility(each, documents()) for each in (old, new))
@@ -130,10 +133,25 @@ class NewVocabulary:
             return dataclasses.replace(tokenizer, counts=count_ids(words, tokenizer.library, tokenizer.size))
         reporter.say("learning a vocabulary on the new text …")
         wanted = self.recipe.tokenizer
-        tokenizer = train_vocabulary(_texts(documents()), wanted, allow_smaller=True)
+        if self.recipe.mixture.alpha < 1:
+            return train_mixed_vocabulary(documents(), wanted, self.recipe.mixture.repeats)
+        bare = pipeline(wanted)
+        tokenizer = learn_vocabulary(self._words(documents, bare), bare, wanted, allow_smaller=True)
         if tokenizer.size < wanted.size:
             reporter.say(f"the text supports {tokenizer.size:,} tokens, fewer than the requested {wanted.size:,}")
         return tokenizer
+
+    def _words(self, documents: Documents, bare: tokenizers.Tokenizer) -> Words:
+        """Counted words of the new text, and of replayed text in its share: they need tokens too."""
+        words, share = count_words(_texts(documents()), bare), self.recipe.mixture.replay_share
+        if not share or self.replay is None:
+            return words
+        replayed = count_words(_texts(self.replay.training(length=LENGTH)), bare)
+        sizes = [sum(count for _, count in each) for each in (words, replayed)]
+        total = Counter(dict(words))
+        for word, count in scale_counts(replayed, share / (1 - share) * sizes[0] / max(1, sizes[1])):
+            total[word] += count
+        return sorted(total.items())
 
     def _rows(self, new: Tokenizer, documents: Documents) -> tuple[RowTransfer, dict[str, int]]:
         """Weights of old rows, and how many rows each method gave."""
@@ -175,6 +193,13 @@ class NewVocabulary:
                 f"needs {LEAST_PAIRS}; give more pairs or more text, or --initialise focus"
             )
         return wechsel(aligned(here, pairs), there)
+
+
+def clear_attempt(folder: Path) -> None:
+    """Remove what an earlier attempt with other options left in the folder of the vocabulary."""
+    for name in (ROWS, SUMMARY, EXTENSION):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / BEFORE, ignore_errors=True)
 
 
 def read_rows(out: Path) -> RowTransfer | None:
