@@ -91,6 +91,7 @@ def test_before_and_after_are_those_of_the_held_out_masked_words(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     assert _change(tmp_path) == [
         ("masked-token loss", "1.915", "1.847"),
+        ("masked-token perplexity", "6.79", "6.34"),
         ("masked-token accuracy", "62.5%", "63.7%"),
     ]
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 import json
 import re
+import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from larvatus.interfaces.cli.commands import tutorial
 from larvatus.interfaces.cli.commands.tutorial import notebook, page_files, tutorial_pages
 from larvatus.interfaces.cli.main import run
+from tests.test_tickets import check_output
 
 ROOT = Path(__file__).parents[3]
 
@@ -200,4 +205,41 @@ def test_the_wheel_has_the_pages():
         "wheel"
     ]
     assert wheel["sources"] == {"docs": "larvatus/pages"}
-    assert wheel["include"] == [f"/docs/{place}/" for place in tutorial.PLACES]
+    assert wheel["only-include"] == [*wheel["packages"], *(f"docs/{place}" for place in tutorial.PLACES)]
+
+
+def run_cell(code: str, names: dict[str, Any]) -> str:
+    """What a cell prints; the value of its last line is shown as a notebook shows it."""
+    parsed = ast.parse(code)
+    shown = parsed.body.pop() if isinstance(parsed.body[-1], ast.Expr) else None
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(parsed, "cell", "exec"), names)
+        if shown is not None:
+            value = eval(compile(ast.Expression(shown.value), "cell", "eval"), names)
+            assert value is None or "<" in value._repr_html_()
+    return printed.getvalue()
+
+
+def tutorials() -> list[Any]:
+    """Names of the tutorials; most take a minute, and one is quick."""
+    names = [name for name, page in tutorial_pages().items() if page.parent.name == "tutorials"]
+    return [name if name == "lesson" else pytest.param(name, marks=pytest.mark.proof) for name in names]
+
+
+@pytest.mark.parametrize("name", tutorials())
+def test_a_tutorial_runs_as_it_is_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command(capsys, "tutorial", name)[0] == 0
+    names: dict[str, Any] = {}
+    for cell in json.loads(Path(f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:
+        code = "".join(cell["source"])
+        if cell["cell_type"] == "code" and code.startswith("!larvatus"):
+            for line in code.splitlines():
+                ended, _, error = command(capsys, *shlex.split(line)[1:])
+                assert ended == 0, error
+        elif cell["cell_type"] == "code":
+            printed = run_cell(code, names)
+            for output in cell["outputs"]:
+                check_output("".join(output["text"]), printed)

@@ -13,6 +13,7 @@ import csv
 import importlib
 import inspect
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -84,11 +85,6 @@ QUESTIONS = (
 SENTENCES = (
     "Marta Keller left Nordwind Airlines in Hamburg.",
     "The mayor of Trieste thanked Ines Prado.",
-)
-DOCUMENTATION = (
-    "If the argument is [MASK], the function returns None.",
-    "Return a new [MASK] object.",
-    "The [MASK] is raised when the file does not exist.",
 )
 EPOCHS = 8
 """Passes over the 60 sentences."""
@@ -222,7 +218,7 @@ def _entities() -> Path:
 
 
 def show_adapting(model: Model, report: DemoReport, *, out: Path, minutes: float, seed: int) -> None:
-    """The model adapted to Python's documentation: loss, accuracy and blanks, before and after."""
+    """The model adapted to Python's documentation: loss, perplexity and accuracy, before and after."""
     report.say(f"\n5. The model adapted to Python's documentation, for {minutes:g} minutes …")
     run = out / "python"
     try:
@@ -232,18 +228,10 @@ def show_adapting(model: Model, report: DemoReport, *, out: Path, minutes: float
         return
     change = _change(run)
     report.say("   on pages that it has not read, before → after:")
-    shown: list[tuple[str, ...]] = [*change]
     for name, before, after in change:
-        report.say(f"      {name:<22} {before} → {after}")
-    adapted = load(run)
-    for text in DOCUMENTATION:
-        words = [
-            ", ".join(f"{fill.token} {fill.probability:.0%}" for fill in each.fill(text, top=3).marginals[0])
-            for each in (model, adapted)
-        ]
-        report.say(f"   {text}\n      before: {words[0]}\n      after:  {words[1]}")
-        shown.append((text, *words))
-    report.add("Adapted to Python's documentation", notebook.table(("", "before", "after"), shown))
+        report.say(f"      {name:<24} {before} → {after}")
+    report.say(f"   the adapted model is {run}; with more minutes it gains more")
+    report.add("Adapted to Python's documentation", notebook.table(("on pages not read", "before", "after"), change))
 
 
 def _adapt(model: Model, run: Path, *, minutes: float, seed: int) -> None:
@@ -284,5 +272,6 @@ def _change(run: Path) -> list[tuple[str, str, str]]:
     loss, right = ([row[f"{name} {when}"] for when in ("before", "after")] for name in ("loss", "accuracy"))
     return [
         ("masked-token loss", f"{loss[0]:.3f}", f"{loss[1]:.3f}"),
+        ("masked-token perplexity", f"{math.exp(loss[0]):.2f}", f"{math.exp(loss[1]):.2f}"),
         ("masked-token accuracy", f"{right[0]:.1%}", f"{right[1]:.1%}"),
     ]
