@@ -263,7 +263,7 @@ def tables(records: Sequence[Mapping[str, object]]) -> Iterator[str]:
 
 def spread(metric: str, seeds: Sequence[Sequence[Mapping[str, float]]]) -> str:
     """Mean over seeds of the mean over folds, and its deviation; a bias is a ratio and no share."""
-    if not all(metric in fold for folds in seeds for fold in folds):
+    if any(fold.get(metric) is None for folds in seeds for fold in folds):  # a bias without an F1 is undefined
         return ""
     scale, digits = (1, 3) if metric == "gap-bias" else (100, 1)
     means = [scale * statistics.fmean(fold[metric] for fold in folds) for folds in seeds]
