@@ -1,11 +1,14 @@
-"""Sentence vectors on this CPU in float32, int8 and bf16, by us and by ONNX Runtime: throughput and what it costs.
+"""Sentence vectors on this CPU in float32, int8 and bf16, by us, ONNX Runtime, OpenVINO and `sentence-transformers`.
 
     python benchmarks/cpu_inference.py --sts STS-B/dev.tsv.xz [--rounds 5] [--threads 2] [--layers 12] [--onnx]
+    python benchmarks/cpu_inference.py --sts STS-B/dev.tsv.xz --openvino --onnx --peers
 
 The sentences are those of STS-B, as ragged as they come; --text takes others for the timing. Weights are those of
 MiniLM (6 layers of 384), which come inside a package; --layers 12 repeats its layers, for the speed of the larger
 MiniLM alone. Ways alternate within a round, so that a busy machine is busy for all of them; a ratio is the median over
-the rounds. On a busy machine set OMP_WAIT_POLICY=passive for several threads: torch is imported first here. Accuracy is
+the rounds: of wall time, and of processor time, which says more where other programs run. `--peers` adds
+`sentence-transformers` in torch and, with --onnx and where `optimum` is installed, its ONNX backend with the int8 file.
+On a busy machine set OMP_WAIT_POLICY=passive for several threads: torch is imported first here. Accuracy is
 Spearman's ρ of cosines with people's judgements.
 """
 
@@ -15,12 +18,14 @@ import argparse
 import copy
 import csv
 import lzma
+import shutil
 import statistics
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +103,47 @@ def ways_of(directory: str, asked: argparse.Namespace, folder: Path) -> dict[str
         quantize_dynamic(bare, small, per_channel=True, weight_type=QuantType.QInt8)
         ways["ONNX Runtime float32"] = onnx_way(open_session(path), plain.tokenizer)
         ways["ONNX Runtime int8"] = onnx_way(open_session(small), plain.tokenizer)
+    if asked.openvino:
+        exact, whole = (lv.load(directory, runtime="openvino", quantise=q) for q in (None, "int8"))
+        ways["OpenVINO float32"] = lambda texts: exact.embed(texts, normalise=True)
+        ways["OpenVINO int8"] = lambda texts: whole.embed(texts, normalise=True)
+    if asked.peers:
+        ways |= peers_of(directory, folder, asked)
     return ways
+
+
+def peers_of(directory: str, folder: Path, asked: argparse.Namespace) -> dict[str, Callable[[Sequence[str]], Any]]:
+    """`sentence-transformers` with the same weights."""
+    from sentence_transformers import SentenceTransformer
+
+    def way(model: Any) -> Callable[[Sequence[str]], Any]:
+        return lambda texts: model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
+
+    ways = {"s-t torch": way(SentenceTransformer(directory, device="cpu"))}
+    if asked.onnx and find_spec("optimum") is not None:
+        import onnx
+        import onnxruntime
+
+        bare = onnx.load(folder / "int8.onnx")
+        name = bare.graph.output[0].name
+        for node in bare.graph.node:  # the name that the peer looks for
+            node.output[:] = ["last_hidden_state" if each == name else each for each in node.output]
+        bare.graph.output[0].name = "last_hidden_state"
+        shutil.copytree(directory, folder / "peer")
+        (folder / "peer" / "onnx").mkdir()
+        onnx.save(bare, folder / "peer" / "onnx" / "int8.onnx")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = asked.threads
+        more = {"file_name": "onnx/int8.onnx", "session_options": options, "provider": "CPUExecutionProvider"}
+        peer = SentenceTransformer(str(folder / "peer"), device="cpu", backend="onnx", model_kwargs=more)
+        ways["s-t ONNX int8"] = way(peer)
+    return ways
+
+
+def spread(base: Sequence[float], own: Sequence[float]) -> str:
+    """Median ratio over rounds, and its range."""
+    ratios = [a / b for a, b in zip(base, own, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def main() -> None:
@@ -110,6 +155,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--onnx", action="store_true")
+    parser.add_argument("--openvino", action="store_true")
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--pairs", type=int, default=1_500, help="how many pairs the accuracy is measured on; 0: none")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     first, second, gold = judged(asked.sts)
@@ -122,18 +170,21 @@ def main() -> None:
     tokens = sum(len(ids) for ids in lv.load(directory).tokenizer.encode_fast(texts)) if asked.layers == 6 else 0
     print(f"{len(texts):,} texts, {tokens:,} tokens, {asked.layers} layers, {asked.threads} threads", flush=True)
     times: dict[str, list[float]] = {name: [] for name in ways}
+    busy: dict[str, list[float]] = {name: [] for name in ways}  # seconds of the processor
     for turn in range(asked.rounds + 1):
         for name in list(ways)[:: 1 if turn % 2 else -1]:
-            begin = time.perf_counter()
+            begin, worked = time.perf_counter(), time.process_time()
             ways[name](texts)
             if turn:  # the first warms up
                 times[name].append(time.perf_counter() - begin)
-    base = times["larvatus float32"]
-    pairs = min(len(first), 1_500)
+                busy[name].append(time.process_time() - worked)
+    base, worked_base = times["larvatus float32"], busy["larvatus float32"]
+    pairs = min(len(first), asked.pairs)
     for name, way in ways.items():
         ratio = statistics.median(a / b for a, b in zip(base, times[name], strict=True))
         line = f"{name:<22}{len(texts) / statistics.median(times[name]):8.1f} texts/s   ratio {ratio:.2f}"
-        if asked.layers == 6:
+        line += f"   processor time: ratio {spread(worked_base, busy[name])}"
+        if asked.layers == 6 and pairs:
             a, b = way(first[:pairs]), way(second[:pairs])
             line += f"   Spearman {spearmanr((a * b).sum(1), gold[:pairs]).statistic:.4f}"
         print(line, flush=True)

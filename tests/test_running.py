@@ -1,11 +1,14 @@
-"""How a loaded model is run: in int8, in bf16, in ONNX Runtime; what that costs, and what it refuses."""
+"""How a loaded model is run: in int8, in bf16, in ONNX Runtime and OpenVINO; what that costs, and what it refuses."""
 
+import os
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -14,8 +17,9 @@ from typer.testing import CliRunner
 import larvatus as lv
 from larvatus.core import threads
 from larvatus.core.errors import UsageError
+from larvatus.inference.model import runtime
 from larvatus.interfaces.cli.main import app
-from larvatus.models.bundle import onnx_file
+from larvatus.models.bundle import onnx_file, openvino_model
 from larvatus.models.heads.classification import ClassificationConfig
 from larvatus.models.nn import device
 from larvatus.models.nn.linear import Int8Linear
@@ -94,7 +98,7 @@ def test_int8_is_for_cpus(directory, monkeypatch):
     assert lv.load(directory, quantise="int8").device.type == "cpu"  # auto
     with pytest.raises(UsageError, match="int8 or nothing"):
         lv.load(directory, quantise="int4")
-    with pytest.raises(UsageError, match="torch or onnx"):
+    with pytest.raises(UsageError, match="torch, onnx, openvino or auto"):
         lv.load(directory, runtime="tensorrt")
     with pytest.raises(UsageError, match="int8 needs the runtime torch"):
         lv.load(directory, runtime="onnx", quantise="int8")
@@ -177,6 +181,95 @@ def test_the_extra_names_what_is_looked_for():
     table = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
     named = table["project"]["optional-dependencies"]["onnx"]
     assert tuple(line.partition(">")[0] for line in named) == onnx_file.NEEDED
+
+
+# ---------------------------------------------------------------------------- OpenVINO, and the choice
+
+
+def test_openvino_gives_the_same_in_any_batch_and_length(directory, classifier, tmp_path):
+    pytest.importorskip("openvino")
+    plain, other = lv.load(directory, device="cpu"), lv.load(directory, runtime="openvino")
+    for texts in (TEXTS, TEXTS[:1], [" ".join(TEXTS * 2)]):
+        assert np.abs(plain.embed(texts) - other.embed(texts)).max() < 1e-4
+    assert other.fill("the [MASK] was wide")[0].token == plain.fill("the [MASK] was wide")[0].token
+    assert abs(plain.score(TEXTS[0]).total - other.score(TEXTS[0]).total) < 1e-3
+    assert other.fingerprint == plain.fingerprint
+    with ThreadPoolExecutor(4) as pool:  # each thread has a request of its own
+        assert (
+            np.abs(np.stack(list(pool.map(other.embed, TEXTS * 4))) - np.tile(plain.embed(TEXTS), (4, 1))).max() < 1e-4
+        )
+    for attempt, reason in (
+        (lambda: other.embed(TEXTS, layers=1), "OpenVINO gives only the last layer"),
+        (lambda: other.save(tmp_path / "again"), "OpenVINO has no weights to save"),
+        (lambda: other.network.encoder.train(), "OpenVINO cannot be trained"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            attempt()
+    answers = [lv.load(classifier, **how).predict(TEXTS) for how in ({"device": "cpu"}, {"runtime": "openvino"})]
+    for a, b in zip(*answers, strict=True):
+        assert abs(a.probability - b.probability) < 1e-4
+
+
+def test_openvino_in_int8_says_nearly_the_same_whatever_texts_are_beside_it(directory):
+    pytest.importorskip("openvino")
+    plain, int8 = lv.load(directory, device="cpu"), lv.load(directory, runtime="openvino", quantise="int8")
+    together = int8.embed(TEXTS)
+    assert 0.999 < cosines(plain.embed(TEXTS), together).min() < 1 - 1e-7
+    assert np.abs(together - np.stack([int8.embed(text) for text in TEXTS])).max() < 1e-5
+    assert int8.fingerprint not in (plain.fingerprint, lv.load(directory, quantise="int8").fingerprint)
+
+
+def test_openvino_refuses_what_it_cannot_run_and_what_differs(directory, tiny_model, save_tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(openvino_model, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'larvatus\[openvino\]'"):
+        lv.load(directory, runtime="openvino")
+    monkeypatch.undo()
+    pytest.importorskip("openvino")
+    relative = save_tiny(tmp_path / "relative", tiny_model(segments=0, relative_buckets=8))
+    with pytest.raises(UsageError, match="relative positions"):
+        lv.load(relative, runtime="openvino")
+    monkeypatch.setattr(openvino_model, "TOLERANCE", -1.0)
+    with pytest.raises(lv.LarvatusError, match="differs from torch by"):
+        lv.load(directory, runtime="openvino")
+
+
+def test_openvino_is_imported_without_its_telemetry(tmp_path):
+    pytest.importorskip("openvino")
+    (tmp_path / "openvino_telemetry.py").write_text("raise SystemExit('reports its use')")
+    code = "from larvatus.models.bundle.openvino_model import import_openvino as load; print(load().__version__)"
+    environment = {**os.environ, "PYTHONPATH": ":".join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout[:2]) == (0, "20"), done.stderr
+
+
+def test_auto_takes_the_fastest_runtime_and_remembers_it(directory, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    clock, ran = [0.0], list[str]()
+    monkeypatch.setattr(runtime.time, "perf_counter", lambda: clock[0])
+
+    def taking(name, seconds):
+        def encoder(batch):
+            ran.append(name)
+            clock[0] += seconds
+
+        return encoder
+
+    monkeypatch.setattr(runtime, "candidates", lambda bundle, quantise: ["torch", "openvino"])
+    monkeypatch.setattr(runtime, "version", lambda name: "1")
+    ways = {"torch": taking("torch", 0.01), "openvino": taking("openvino", 0.02)}
+    monkeypatch.setattr(runtime, "encoder_in", lambda bundle, name, quantise: ways[name])
+    model = lv.load(directory, runtime="auto")
+    assert not isinstance(model.encoder, runtime.RuntimeEncoder)
+    assert ran == ["torch", "openvino"] * runtime.ROUNDS
+    assert model.origin.running.runtime == "torch"  # another process does not choose again
+    lv.load(directory, runtime="auto")
+    assert len(ran) == 2 * runtime.ROUNDS
+    (kept,) = msgspec.json.decode(runtime.choices_file().read_bytes()).values()
+    assert kept["chosen"] == "torch"
+    assert kept["seconds"] == pytest.approx({"torch": 0.01, "openvino": 0.02})
+    runtime.choices_file().write_text("damaged")
+    assert lv.load(directory, runtime="auto").embed(TEXTS).shape == (4, 64)
+    assert len(ran) == 4 * runtime.ROUNDS
 
 
 # ---------------------------------------------------------------------------- bf16

@@ -19,11 +19,12 @@ from typer.testing import CliRunner
 
 from larvatus.core.errors import UsageError
 from larvatus.data.text.embedded import embedded_documents
+from larvatus.evaluation.speed import runtimes as speed_of_runtimes
 from larvatus.evaluation.speed.measure import silence_peers, why_no_training_peer
 from larvatus.evaluation.speed.plot import draw, draw_growth
-from larvatus.evaluation.speed.results import Benchmark, lines, tables
+from larvatus.evaluation.speed.results import Benchmark, Machine, lines, tables
 from larvatus.evaluation.speed.scaling import ScalingPoint, ScalingResult, scaling_result, table
-from larvatus.evaluation.speed.timing import peak_bytes, process_peak, time_in_turns
+from larvatus.evaluation.speed.timing import Ceiling, Timing, peak_bytes, process_peak, time_in_turns
 from larvatus.evaluation.speed.training import (
     BenchmarkModel,
     LarvatusTraining,
@@ -31,6 +32,8 @@ from larvatus.evaluation.speed.training import (
     flops_of,
     model_of_recipe,
 )
+from larvatus.inference.model import load, runtime
+from larvatus.inference.model.runtime import choices_file
 from larvatus.interfaces.api.benchmarking import run_bench
 from larvatus.interfaces.cli.main import app
 from larvatus.interfaces.settings import BenchSettings, MachineSettings
@@ -38,7 +41,7 @@ from larvatus.models.network import Network
 from larvatus.models.nn.device import on_device
 from larvatus.models.objectives import NextSentenceConfig
 from larvatus.models.recipes import read_recipe
-from larvatus.training.engine.reporter import Reporter, flops_per_token
+from larvatus.training.engine.reporter import Reporter, flops_per_token, rich_table
 from larvatus.training.engine.settings import Runtime
 from tests.shared import SMALL
 
@@ -75,7 +78,8 @@ def settings_of(prepared: Any, **more: Any) -> BenchSettings:
 
 
 @pytest.mark.proof
-def test_all_is_measured_and_shown_beside_peers(prepared: Any, tmp_path: Path) -> None:
+def test_all_is_measured_and_shown_beside_peers(prepared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     result = run_bench(settings_of(prepared), MACHINE, Reporter())
     assert isinstance(result, Benchmark)
     assert [each.peer for each in result.measured] == ["transformers", "transformers", "sentence-transformers"]
@@ -101,6 +105,44 @@ def test_all_is_measured_and_shown_beside_peers(prepared: Any, tmp_path: Path) -
     assert "…" not in shown.getvalue()  # all fits a terminal
     draw(result, tmp_path / "bench.png")
     assert (tmp_path / "bench.png").read_bytes().startswith(PNG)
+
+
+def test_runtimes_are_compared_and_the_fastest_is_kept(
+    subject: BenchmarkModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openvino")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(speed_of_runtimes, "time_in_turns", lambda works, **_: {
+        name: Timing(median=cost, low=cost, high=cost, rounds=3) for cost, name in enumerate(reversed(works), start=1)
+    })  # fmt: skip
+    sentences, _ = subject.sentences(200)
+    speeds = speed_of_runtimes.runtime_speeds(subject.directory, sentences, seconds=0.0)
+    assert [(each.runtime, each.quantise) for each in speeds] == [
+        ("torch", ""), ("openvino", ""), ("torch", "int8"), ("openvino", "int8")
+    ]  # fmt: skip
+    assert [each.cosine for each in speeds] == pytest.approx([1.0] * 4, abs=0.02)
+    assert speeds[1].cosine > 1 - 1e-6
+    assert min(each.agreement for each in speeds) > 0.98
+    kept = msgspec.json.decode(choices_file().read_bytes()).values()
+    assert [each["chosen"] for each in kept] == ["openvino", "openvino"]
+    result = msgspec.structs.replace(benchmark(), runtimes=speeds)
+    shown = StringIO()
+    for each in tables(result):
+        Console(file=shown, width=80).print(rich_table(each))
+    assert "fastest in int8: openvino, now the choice of --runtime auto" in shown.getvalue()
+    monkeypatch.setattr(runtime, "encoder_in", lambda *_: pytest.fail("measured again"))
+    assert isinstance(load(subject.directory, runtime="auto").encoder, runtime.RuntimeEncoder)
+
+
+def benchmark() -> Benchmark:
+    """Results without any measurement."""
+    machine = Machine(
+        name="", device="cpu", precision="fp32", compiled=False, cores=1, threads=1, torch="", larvatus=""
+    )
+    ceiling = Ceiling(flops=1.0, size=1, datasheet=None)
+    return Benchmark(
+        machine=machine, model="", parameters=0, vocabulary=0, text="", ceiling=ceiling, measured=(), loading=()
+    )
 
 
 def test_the_peer_does_the_same_work(subject: BenchmarkModel, silence: None) -> None:

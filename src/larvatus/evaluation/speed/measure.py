@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import gc
 import os
-import platform
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +22,15 @@ from larvatus.core.batch import TrainingBatch
 from larvatus.core.pretraining_targets import MaskedTokens
 from larvatus.core.run_identity import VERSION
 from larvatus.data.corpus.loader import Cursor
-from larvatus.evaluation.speed.results import Benchmark, LoaderSpeed, Machine, MeasuredThroughput, SpeedResult
+from larvatus.evaluation.speed.results import (
+    Benchmark,
+    LoaderSpeed,
+    Machine,
+    MeasuredThroughput,
+    RuntimeSpeed,
+    SpeedResult,
+)
+from larvatus.evaluation.speed.runtimes import runtime_speeds
 from larvatus.evaluation.speed.timing import Ceiling, Timing, matrix_ceiling, peak_bytes, time_in_turns
 from larvatus.evaluation.speed.training import (
     BenchmarkModel,
@@ -39,6 +45,7 @@ from larvatus.inference.model import load
 from larvatus.inference.vectors.pooling import Precision
 from larvatus.models.bundle.directory import architecture_of
 from larvatus.models.bundle.huggingface import Native, layout_for
+from larvatus.models.nn.device import processor_name
 from larvatus.models.nn.transformer import Transformer
 from larvatus.training.engine.settings import Runtime
 
@@ -82,6 +89,11 @@ def measure(subject: BenchmarkModel, runtime: Runtime, plan: BenchmarkPlan, *, s
             measured.append(_training(what, subject, runtime, plan, batches, ceiling, peer=not trains))
         say("embedding …")
         measured.append(_embedding(subject, runtime, plan, ceiling, peer=not embeds))
+        runtimes: tuple[RuntimeSpeed, ...] = ()
+        if not runtime.cuda and isinstance(subject.network.encoder, Transformer):
+            say("embedding in each runtime …")
+            sentences, _ = subject.sentences(2 * plan.tokens)
+            runtimes = runtime_speeds(subject.directory, sentences, seconds=plan.seconds)
     say("packing and corrupting …")
     loading = loading_rates(subject, length=plan.length, tokens=plan.tokens, workers=plan.workers, seconds=plan.seconds)
     return Benchmark(
@@ -93,6 +105,7 @@ def measure(subject: BenchmarkModel, runtime: Runtime, plan: BenchmarkPlan, *, s
         ceiling=ceiling,
         measured=tuple(measured),
         loading=loading,
+        runtimes=runtimes,
         notes=tuple(notes),
     )
 
@@ -124,7 +137,7 @@ def _model_type(subject: BenchmarkModel) -> str:
 
 
 def describe_machine(runtime: Runtime) -> Machine:
-    name = torch.cuda.get_device_name(runtime.device) if runtime.cuda else _processor()
+    name = torch.cuda.get_device_name(runtime.device) if runtime.cuda else processor_name()
     return Machine(
         name=name,
         device=runtime.device,
@@ -135,14 +148,6 @@ def describe_machine(runtime: Runtime) -> Machine:
         torch=str(torch.__version__),
         larvatus=VERSION,
     )
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration, UnicodeDecodeError):
-        return platform.processor() or platform.machine()
 
 
 def _training(

@@ -68,6 +68,21 @@ class LoaderSpeed(Struct, frozen=True, kw_only=True):
     tokens_per_second: float
 
 
+class RuntimeSpeed(Struct, frozen=True, kw_only=True):
+    """Speed of embedding sentences in one runtime, and how near its vectors are to those of torch in float32."""
+
+    runtime: str
+    quantise: str
+    """int8, or empty for float32."""
+    tokens_per_second: float
+    low: float
+    high: float
+    cosine: float
+    """Smallest cosine of a sentence's two vectors."""
+    agreement: float
+    """Spearman's ρ between the similarities of all pairs of sentences."""
+
+
 class Benchmark(Struct, frozen=True, kw_only=True):
     """All results of a benchmark."""
 
@@ -79,6 +94,8 @@ class Benchmark(Struct, frozen=True, kw_only=True):
     ceiling: Ceiling
     measured: tuple[SpeedResult, ...]
     loading: tuple[LoaderSpeed, ...]
+    runtimes: tuple[RuntimeSpeed, ...] = ()
+    """Runtimes of the encoder on a CPU."""
     notes: tuple[str, ...] = ()
     """Measurements that were skipped, and why."""
 
@@ -122,7 +139,41 @@ def tables(result: Benchmark) -> list[Table]:
         columns=[Column("workers"), Column("tokens/s")],
         rows=[[Cell(f"{each.workers}"), Cell(f"{each.tokens_per_second:,.0f}")] for each in result.loading],
     )
-    return [table for table in (ours, peers, loading) if table.rows]
+    return [table for table in (ours, peers, _runtimes(result.runtimes), loading) if table.rows]
+
+
+def _runtimes(speeds: Sequence[RuntimeSpeed]) -> Table:
+    """Runtimes next to the first, torch in float32, and the fastest of each number type."""
+    best = {kind: max(group, key=lambda each: each.tokens_per_second).runtime for kind, group in _by_numbers(speeds)}
+    notes = [f"fastest in {kind}: {runtime}, now the choice of --runtime auto" for kind, runtime in best.items()]
+    notes.append("cosine: the least of a sentence's vector with torch's in float32; ρ: of all similarities")
+    return Table(
+        title="embedding sentences, by runtime",
+        columns=[
+            Column("runtime", right=False),
+            Column("numbers", right=False),
+            *map(Column, ("tokens/s", "from", "to", "ratio", "cosine", "ρ")),
+        ],
+        rows=[
+            [
+                Cell(each.runtime),
+                Cell(each.quantise or "float32"),
+                Cell(f"{each.tokens_per_second:,.0f}"),
+                Cell(f"{each.low:,.0f}"),
+                Cell(f"{each.high:,.0f}"),
+                Cell(f"{each.tokens_per_second / speeds[0].tokens_per_second:.2f} ×"),
+                Cell(f"{each.cosine:.4f}"),
+                Cell(f"{each.agreement:.4f}"),
+            ]
+            for each in speeds
+        ],
+        notes=[Cell(note, "dim") for note in notes] if speeds else [],
+    )
+
+
+def _by_numbers(speeds: Sequence[RuntimeSpeed]) -> list[tuple[str, list[RuntimeSpeed]]]:
+    kinds = dict.fromkeys(each.quantise for each in speeds)
+    return [(kind or "float32", [each for each in speeds if each.quantise == kind]) for kind in kinds]
 
 
 def _ours(measured: SpeedResult, sheet: bool) -> Sequence[Cell]:

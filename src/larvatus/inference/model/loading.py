@@ -8,19 +8,19 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
+import msgspec
 import torch
 
 from larvatus.core.errors import UsageError
 from larvatus.core.settings import Settings
 from larvatus.inference.model.model import Model
+from larvatus.inference.model.runtime import FixedRuntime, RuntimeName, fastest_runtime, run_in
 from larvatus.models.bundle.directory import Bundle, load_bundle
 from larvatus.models.bundle.model_names import model_or_packaged
-from larvatus.models.network import Quantise, quantise_network
+from larvatus.models.network import Quantise
 from larvatus.models.nn.device import choose_device, explain_out_of_memory
-
-RuntimeName = Literal["torch", "onnx"]
 
 
 class LoadOptions(Settings):
@@ -31,21 +31,21 @@ class LoadOptions(Settings):
     quantise: Quantise | None = None
     """int8 linear layers: faster on a CPU, slightly less exact."""
     runtime: RuntimeName = "torch"
-    """onnx runs the encoder in ONNX Runtime, on a CPU (extra larvatus[onnx])."""
+    """What runs the encoder on a CPU: torch, onnx or openvino (extras of these names), or auto, the fastest here."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.quantise not in (None, "int8"):
             raise UsageError(f"quantise is int8 or nothing, not {self.quantise!r}")
-        if self.runtime not in ("torch", "onnx"):
-            raise UsageError(f"runtime is torch or onnx, not {self.runtime!r}")
+        if self.runtime not in get_args(RuntimeName):
+            raise UsageError(f"runtime is torch, onnx, openvino or auto, not {self.runtime!r}")
         if self.quantise is not None and self.runtime == "onnx":
-            raise UsageError("int8 needs the runtime torch; leave out quantise, or runtime onnx")
+            raise UsageError("int8 needs the runtime torch or openvino; leave out quantise, or runtime onnx")
 
     @property
     def on_cpu(self) -> str | None:
         """The option that works only on CPUs, if any."""
-        return self.quantise or ("onnx" if self.runtime == "onnx" else None)
+        return self.quantise or (None if self.runtime == "torch" else f"runtime {self.runtime}")
 
     def torch_device(self) -> torch.device:
         """The device; `auto` is the CPU if an option needs it."""
@@ -58,29 +58,29 @@ class LoadOptions(Settings):
 
     def bundle(self, path: str | Path, **settings: Any) -> Bundle:
         """Load a model directory with these options; settings are those of `load_bundle`."""
+        return self._run(path, **settings)[0]
+
+    def _run(self, path: str | Path, **settings: Any) -> tuple[Bundle, LoadOptions]:
+        """The bundle, and the options with the runtime that `auto` chose."""
         self.torch_device()  # refuses a wrong device before anything is read
         bundle = load_bundle(path, **settings)
-        if self.quantise is not None:
-            if bundle.adapter is not None:  # from the weights as they are stored
-                quantise_network(bundle.adapter.network(bundle.network))
-            quantise_network(bundle.network)
-        if self.runtime == "onnx":
-            from larvatus.inference.model.onnx import run_in_onnx  # an extra, and a second of imports
-
-            run_in_onnx(bundle)
-        return bundle
+        runtime: FixedRuntime = fastest_runtime(bundle, self.quantise) if self.runtime == "auto" else self.runtime
+        run_in(bundle, runtime, self.quantise)
+        return bundle, msgspec.structs.replace(self, device="cpu" if self.on_cpu else self.device, runtime=runtime)
 
     def load(self, path: str | Path, **settings: Any) -> Model:
         """The same, as a `Model`."""
         place = self.torch_device()
         with explain_out_of_memory("use a smaller model, or end other programs"):
-            bundle = self.bundle(path, **settings)
-            return Model(bundle, place, number=self.number, origin=_Origin(_anywhere(path), self, settings))
+            bundle, running = self._run(path, **settings)
+            return Model(bundle, place, number=running.number, origin=_Origin(_anywhere(path), running, settings))
 
     @property
     def number(self) -> str:
-        """The number type, if vectors differ from those of the same weights in float32; else empty."""
-        return self.quantise or ""
+        """How vectors differ from those of the same weights in float32: the type of numbers; else empty."""
+        if self.quantise is None:
+            return ""
+        return self.quantise if self.runtime == "torch" else f"{self.quantise}-{self.runtime}"
 
 
 def _anywhere(path: str | Path) -> str:
@@ -121,7 +121,8 @@ def load(
             with Larvatus, if it is installed.
         device: `auto`, `cpu`, `cuda`, or a device of torch.
         quantise: `int8` for int8 linear layers: faster on a CPU, slightly less exact, only for inference.
-        runtime: `onnx` runs the encoder in ONNX Runtime on the CPU (extra `larvatus[onnx]`).
+        runtime: What runs the encoder on the CPU: `torch`, `onnx` (extra `larvatus[onnx]`), `openvino` (extra
+            `larvatus[openvino]`), or `auto`: the fastest of those installed, measured once on this machine.
         allow_nan: Accept weights that are NaN.
         revision: The commit of a hub model, 40 digits.
         online: Download a hub model that is not in the cache; needs a revision.

@@ -7,36 +7,28 @@
     OUT/onnx.json                           output, fingerprint of the weights, difference from torch
     OUT/tokenizer.json …                    the vocabulary, unless it is there already
 
-`lv.load(DIR, runtime="onnx")` runs the file in the model's own directory, or exports one. Code that reads vectors
-(embed, heads, fill, score) does not notice the difference. Batches are padded on the way in and flattened on the way
-out; layers below the last are not available.
+`lv.load(DIR, runtime="onnx")` runs the file in the model's own directory, or exports one (`runtime.py`).
 """
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 from msgspec import Struct
-from torch import Tensor, nn
 
 from larvatus.core import files
-from larvatus.core.batch import TokenBatch
-from larvatus.core.errors import LarvatusError, UsageError
+from larvatus.core.errors import LarvatusError
 from larvatus.core.outputs import check_directory, new_output
 from larvatus.core.regular_files import open_regular
 from larvatus.core.run_identity import VERSION
 from larvatus.data.text.tokenizer_files import WRITTEN
 from larvatus.models.bundle.directory import Bundle, load_bundle
-from larvatus.models.bundle.onnx_file import OPSET, Output, check_onnx, find_scorer, open_session, run_flat, write_onnx
+from larvatus.models.bundle.onnx_file import OPSET, Output, check_onnx, find_scorer, open_session, write_onnx
 from larvatus.models.loaded import model_fingerprint
 from larvatus.models.network import Network
-from larvatus.models.nn.encoder_base import Encoder
 
 FILE, RECORD = "model.onnx", "onnx.json"
 
@@ -118,14 +110,11 @@ def _labels(bundle: Bundle) -> tuple[str, ...]:
     return tuple(getattr(getattr(find_scorer(bundle.network), "config", None), "labels", ()))
 
 
-def run_in_onnx(bundle: Bundle) -> None:
-    """Run the encoder in ONNX Runtime, from the file in the model directory or one that is exported now, in seconds."""
+def onnx_session(network: Network, bundle: Bundle | None) -> Any:
+    """A session of the network: from the file in its model's directory, or one that is exported now, in seconds."""
     check_onnx()
-    network, file = bundle.network, exported_vectors(bundle)
-    if bundle.adapter is not None:  # from the weights as they are stored
-        sentences = bundle.adapter.network(network)
-        sentences.encoder = OnnxEncoder(sentences.encoder, open_session(_exported(sentences)))
-    network.encoder = OnnxEncoder(network.encoder, open_session(_exported(network) if file is None else file))
+    file = None if bundle is None else exported_vectors(bundle)
+    return open_session(_exported(network) if file is None else file)
 
 
 def _exported(network: Network) -> bytes:
@@ -133,44 +122,3 @@ def _exported(network: Network) -> bytes:
         path = Path(folder) / FILE
         write_onnx(network, path, output="vectors")
         return path.read_bytes()
-
-
-class OnnxEncoder(Encoder):
-    def __init__(self, encoder: Encoder, session: Any) -> None:
-        super().__init__()
-        self.config = encoder.config
-        self.words = nn.Parameter(encoder.word_vectors, requires_grad=False)
-        self._session = session
-        self._process = os.getpid()
-
-    @property
-    def word_vectors(self) -> Tensor:
-        return self.words
-
-    def forward(
-        self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
-    ) -> Tensor | list[Tensor]:
-        if layers is not None and set(layers) != {self.depth}:
-            raise UsageError("ONNX Runtime gives only the last layer; leave out runtime onnx for others, or for a mix")
-        if os.getpid() != self._process:  # its threads belong to the parent: waiting for them would never end
-            raise UsageError(
-                "a model in ONNX Runtime cannot be used in a forked process; load it there, leave out runtime onnx, or "
-                'start processes with multiprocessing.get_context("spawn")'
-            )
-        z_ND = torch.from_numpy(run_flat(self._session, batch.map(lambda tensor: tensor.numpy())))
-        return z_ND if layers is None else [z_ND for _ in layers]
-
-    def parts(self) -> list[tuple[int, nn.Module]]:
-        raise UsageError("a model in ONNX Runtime cannot be trained; load it without runtime")
-
-    def flops(self, length: int) -> int:
-        raise UsageError("a model in ONNX Runtime cannot be trained; load it without runtime")
-
-    def train(self, mode: bool = True) -> OnnxEncoder:
-        if mode:
-            raise UsageError("a model in ONNX Runtime cannot be trained; load it without runtime")
-        super().train(mode)
-        return self
-
-    def _save_to_state_dict(self, *_: Any) -> None:
-        raise UsageError("a model in ONNX Runtime has no weights to save or train; load it without runtime")

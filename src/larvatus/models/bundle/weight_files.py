@@ -37,6 +37,8 @@ from larvatus.models.bundle.weights import INT8, TensorEntry, check_fit, check_f
 NAME = INT8
 SCALE = ".scale"
 LARGEST = 127
+MOST = 128
+"""Largest magnitude that a file may hold."""
 SHORTEST_ROW = 16
 """Shortest row that gets a scale, which takes four bytes."""
 
@@ -81,10 +83,9 @@ def iter_int8(path: Path, *, allow_nan: bool = False) -> Iterator[tuple[str, Ten
     }
     for name, tensor in iter_tensors(path, allow_nan=allow_nan, integers=True):
         if name in scales:
-            weights = (tensor.flatten(1).float() * scales[name][:, None]).view(tensor.shape)
-            if not allow_nan and not bool(torch.isfinite(weights).all()):
+            if not allow_nan and not bool(torch.isfinite(MOST * scales[name]).all()):
                 raise ArtefactError(f"{path}: the scales of {name} are too large for float32; fetch or save it again")
-            yield name, weights
+            yield name, (tensor.flatten(1).float() * scales[name][:, None]).view(tensor.shape)
         elif not _is_scale(name, entries):
             yield name, tensor
 

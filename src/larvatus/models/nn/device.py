@@ -13,6 +13,7 @@ True
 
 from __future__ import annotations
 
+import platform
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,6 +91,15 @@ def _flags() -> frozenset[str]:
         if name.strip() in ("flags", "Features"):  # on x86, on ARM
             return frozenset(words.split())
     return frozenset()
+
+
+def processor_name() -> str:
+    """The name of the processor, as the system states it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
 
 
 def has_int8_products() -> bool:

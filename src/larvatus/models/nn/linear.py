@@ -109,9 +109,14 @@ def takes_unsigned() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 
 
+def supports_int8() -> bool:
+    """Whether torch has such a product."""
+    return hasattr(torch.ops.onednn, "qlinear_pointwise") and bool(torch.backends.mkldnn.is_available())
+
+
 def check_int8() -> None:
     """Refuse if torch has no such product."""
-    if not hasattr(torch.ops.onednn, "qlinear_pointwise") or not torch.backends.mkldnn.is_available():
+    if not supports_int8():
         raise UsageError("int8 needs a torch with oneDNN, which this one lacks; leave out quantise")
 
 
