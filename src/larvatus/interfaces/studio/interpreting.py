@@ -24,7 +24,7 @@ from larvatus.core.settings import Settings
 from larvatus.evaluation.interpretation.faithfulness import ORDERS, SHARES, check_text
 from larvatus.inference.interpret.attributions import METHODS, TOLERANCE, Baseline, ExplainOptions
 from larvatus.inference.interpret.explain import GRADIENTS, check_explainable, explained, outcome_of
-from larvatus.inference.interpret.tuned_lens import LENSES
+from larvatus.inference.interpret.tuned_lens import LENSES, lens_for
 from larvatus.inference.model import Model
 from larvatus.interfaces.serve.responses import Cancelled, CannotDo, OverLimit, QueueFull
 from larvatus.interfaces.serve.served_models import unbatched
@@ -146,8 +146,8 @@ def read_layers(model: Model, given: LensRequest) -> dict[str, Any]:
         raise CannotDo(f"the model has no tuned lens {given.tuned!r}; train one with larvatus lens train --name NAME")
     tokens = length_of(model, given.text)
     check_cost(tokens**2 * max(1, _blanks(model, given.text)), "a pass for each word of the context", "larvatus lens")
-    model.fingerprint  # noqa: B018  # is computed once for the model that stays loaded
-    result = unbatched(model).lens(given.text, tuned=given.tuned, top=given.top)
+    tuned = lens_for(model, given.tuned)
+    result = unbatched(model).lens(given.text, tuned=tuned, top=given.top)
     return {**result.to_dict(), "lenses": names}
 
 

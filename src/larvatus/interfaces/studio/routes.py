@@ -19,6 +19,8 @@
 
 Questions go to the server's own /v1/search. `marks` explains its results: the words of each passage that match a word
 of the question (`inference/search/late_index.py`), and the question and the passages as points in the plane.
+
+Layers, Why and Swap have their routes in `interpreting.py`, Probe in `probing.py`.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def test_words_are_blanked_and_layers_read_by_keyboard(open_page: Callable[..., 
     page.keyboard.press("Enter")
     page.locator(".lens").wait_for()
     rows = page.locator(".lens tbody th").all_inner_texts()
-    assert [row.split(",")[0] for row in rows] == ["4", "3", "2", "1", "0"]
+    assert [row.split(",")[0].strip() for row in rows] == ["4", "3", "2", "1", "0"]
     assert sum("decided" in row for row in rows) == 1
     assert page.locator(".lens tbody tr").first.locator("td").nth(1).inner_text() == "1"  # the last layer's own answer
     studio.until_address("blanks=1")

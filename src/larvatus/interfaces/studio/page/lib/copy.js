@@ -2,6 +2,7 @@
 // `pythonFor` and `curlFor` write it from a request, so that every view says it in the same way.
 
 import { fill, h } from "./dom.js";
+import { studioToken } from "./token.js";
 
 const LONGEST_WORD = 30_000; // bytes may be four times as many; Linux takes 131,072
 
@@ -38,6 +39,9 @@ export function curlFor(path, body, headers = {}) {
   if (json.length <= LONGEST_WORD) return `${parts} \\\n  -d ${quoted(json)}\n`;
   return `${parts} \\\n  --data-binary @- <<'END'\n${json}\nEND\n`;
 }
+
+/** The same for a route of the studio, which needs the token of the address that it printed. */
+export const studioCurl = (path, body) => curlFor(path, body, { "X-Studio-Token": studioToken() });
 
 async function copied(text) {
   if (navigator.clipboard?.writeText) {

@@ -2,7 +2,7 @@
 // tuned lens (Belrose et al. 2023); when a blank is decided, and by which words. The exported page has it, too.
 
 import { newest } from "../lib/api.js";
-import { copyButtons, keywords, literal, pythonFor } from "../lib/copy.js";
+import { copyButtons, keywords, literal, pythonFor, studioCurl } from "../lib/copy.js";
 import { debounce, fill, h } from "../lib/dom.js";
 import { carried, clickableWords, readIndices, words, writeIndices } from "../lib/marks.js";
 import { empty, expect, field, percent, rest, select, signed, tableBox, textBox, within } from "../lib/parts.js";
@@ -111,7 +111,7 @@ function mount(root, { api, params, setParams, model }) {
       const read = state.tuned ? "Each row reads the states of one layer, 0 before all, through the translators of the tuned lens." : "Each row reads the states of one layer, 0 before all, with the head that was trained on the last. Lower layers were never trained to be read so: a word far down may be known there in another form.";
       const kl = answer.blanks[0].layers[0].kl === undefined ? "" : " KL is the distance in nats to what the last layer expects.";
       const part = answer.read < answer.total && h("p", { class: "faint" }, `Read ${answer.read} of ${answer.total} tokens, around the blanks.`);
-      const code = copyButtons({ python: () => pythonFor(model, `lens = model.lens(${literal(text)}, ${keywords({ top: TOP, tuned: state.tuned || undefined })})`, "print(lens)") });
+      const code = copyButtons({ python: () => pythonFor(model, `lens = model.lens(${literal(text)}, ${keywords({ top: TOP, tuned: state.tuned || undefined })})`, "print(lens)"), curl: () => studioCurl("/studio/api/lens", body) });
       fill(results, h("p", { class: "soft" }, read, kl), answer.blanks.map((blank, number) => tableOf(blank, number, answer.blanks.length > 1)), part, code);
       return answer.blanks.map((blank) => `${shownToken(answerOf(blank))}, decided at ${layerName(blank.decided)}`).join("; ");
     }, { words: "Reading…" });

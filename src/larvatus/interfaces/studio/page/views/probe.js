@@ -1,7 +1,7 @@
 // Probe: what each layer knows of a labelled file, next to controls; measured here in the background, or read from a report.
 
 import { newest } from "../lib/api.js";
-import { copyButtons, keywords, literal, pythonFor } from "../lib/copy.js";
+import { copyButtons, keywords, literal, pythonFor, studioCurl } from "../lib/copy.js";
 import { fill, h, pictured } from "../lib/dom.js";
 import { modelPicker } from "../lib/models.js";
 import { count, errorNotice, field, notice, percent, select, within } from "../lib/parts.js";
@@ -53,7 +53,7 @@ function progressOf({ api, act }) {
 function mount(root, { api, params, setParams, models, model }) {
   const state = { model: models.find((each) => each.name === params.model) ?? model, file: null, task: params.task ?? "", tag: params.tag ?? "", probe: KINDS.some(([name]) => name === params.probe) ? params.probe : "linear", limit: LIMITS.includes(params.limit) ? params.limit : "300", saved: params.saved ?? "" };
   const choose = h("div", null);
-  const order = h("div", { class: "stack" });
+  const form = h("div", { class: "stack" });
   const said = h("div", { "aria-live": "polite" });
   const under = h("div", { class: "stack" });
   const kept = h("div", null);
@@ -65,6 +65,11 @@ function mount(root, { api, params, setParams, models, model }) {
 
   const set = (name) => (value) => ((state[name] = value), setParams({ [name]: value }));
 
+  function order() {
+    const { name, text } = state.file;
+    return { name, text, model: state.model.name, probe: state.probe, limit: Number(state.limit), ...(state.task ? { task: state.task } : {}), ...(state.tag ? { tag: state.tag } : {}) };
+  }
+
   function options() {
     const tag = h("input", { type: "text", value: state.tag, placeholder: "last column, or UPOS", oninput: (event) => set("tag")(event.target.value.trim()) });
     const picker = modelPicker({ models, needs: null, value: state.model.name, label: "Model to probe", onchange: (name) => ((state.model = models.find((each) => each.name === name)), setParams({ model: name })) });
@@ -75,7 +80,7 @@ function mount(root, { api, params, setParams, models, model }) {
       h("h2", null, state.file.name),
       h("div", { class: "row" }, picker, field("What is probed", select(TASKS, state.task, set("task"))), field("Column or feature", tag), field("Probe", select(KINDS, state.probe, set("probe"))), field("Most texts", select(LIMITS.map((each) => [each, count(each)]), state.limit, set("limit")))),
       h("p", { class: "faint" }, "A fifth of the texts is held out and scored. Every layer is probed, and an encoder with random weights, too."),
-      h("div", { class: "row row-middle" }, begin, copyButtons({ python: () => asPython(state, state.model) })),
+      h("div", { class: "row row-middle" }, begin, copyButtons({ python: () => asPython(state, state.model), curl: () => studioCurl(`${API}/start`, order()) })),
     );
   }
 
@@ -83,15 +88,14 @@ function mount(root, { api, params, setParams, models, model }) {
     fill(said);
     if (file.name.toLowerCase().endsWith(".json") && /"best_layer"/.test(file.text)) return draw(() => api.post(`${API}/show`, file), "");
     state.file = file;
-    fill(order, options());
+    fill(form, options());
   }
 
   async function start(button) {
     button.disabled = true;
     fill(said);
     try {
-      const { name, text } = state.file;
-      show(await api.post(`${API}/start`, { name, text, model: state.model.name, probe: state.probe, limit: Number(state.limit), ...(state.task ? { task: state.task } : {}), ...(state.tag ? { tag: state.tag } : {}) }));
+      show(await api.post(`${API}/start`, order()));
       under.scrollIntoView({ block: "nearest" });
     } catch (error) {
       fill(said, errorNotice(error));
@@ -153,7 +157,7 @@ function mount(root, { api, params, setParams, models, model }) {
 
   const locked = !studioToken() && notice("warn", "This page was opened without the token of its address, so it can show but not probe. Open the whole address that larvatus studio printed.");
   if (!model) fill(root, notice("bad", "The server has no model to probe."));
-  else fill(root, locked, choose, order, said, under, kept, results);
+  else fill(root, locked, choose, form, said, under, kept, results);
   if (state.saved) open(state.saved);
   const stop = every(LOOK_MS, watch);
   return () => [stop, run.stop].forEach((end) => end());

@@ -2,7 +2,7 @@
 // Vig et al. 2020): which of them move the answer.
 
 import { newest } from "../lib/api.js";
-import { copyButtons, literal, pythonFor } from "../lib/copy.js";
+import { copyButtons, literal, pythonFor, studioCurl } from "../lib/copy.js";
 import { debounce, fill, h } from "../lib/dom.js";
 import { ramp, readableOn } from "../lib/heat.js";
 import { clickableWords, words } from "../lib/marks.js";
@@ -55,6 +55,7 @@ function mount(root, { api, params, setParams, model }) {
   const state = { first: params.first ?? EXAMPLE.first, second: params.second ?? EXAMPLE.second, a: params.a ?? EXAMPLE.answers[0], b: params.b ?? EXAMPLE.answers[1], site: SITES[params.site] ? params.site : "residual" };
   let chosen = -1; // the word of the first sentence that is to be replaced
   let item = null;
+  let untouched = params.first === undefined; // the example is shown, which is not for every model
   const run = newest();
   const results = h("section", { class: "results", "aria-label": "What moves" });
   const map = h("div", { class: "stack" });
@@ -89,6 +90,7 @@ function mount(root, { api, params, setParams, model }) {
   }
 
   function changed(typing = false) {
+    untouched &&= JSON.stringify([state.first, state.second, state.a, state.b]) === JSON.stringify([EXAMPLE.first, EXAMPLE.second, ...EXAMPLE.answers]);
     setParams({ ...state, site: state.site === "residual" ? "" : state.site });
     drawStrip();
     expect(results);
@@ -109,11 +111,17 @@ function mount(root, { api, params, setParams, model }) {
     if (!first || !second_ || !state.a.trim() || !state.b.trim()) return rest(results, empty("Two sentences and two answers", "Type both sentences with [MASK] at the same place, and the word that belongs there in each."));
     await within(results, async () => {
       const answers = [state.a.trim(), state.b.trim()];
-      item = await run((signal) => api.post("/studio/api/patch", { first: state.first, second: state.second, answers, model: model.name }, { signal }));
+      const body = { first: state.first, second: state.second, answers, model: model.name };
+      try {
+        item = await run((signal) => api.post("/studio/api/patch", body, { signal }));
+      } catch (error) {
+        if (!untouched || error.status !== 422) throw error;
+        return void fill(results, empty("Type two sentences", `The English example does not suit this model: ${error.message}`));
+      }
       const site = segmented("What is swapped", Object.entries(SITES), state.site, (name) => ((state.site = name), setParams({ site: name === "residual" ? "" : name }), drawMap()));
       const odds = `Log-odds of “${answers[1]}” against “${answers[0]}”, in nats: ${signed(item.odds[0])} in the first sentence, ${signed(item.odds[1])} in the second.`;
       const python = () => pythonFor(model, `swapped = model.patch(${literal(state.first)}, ${literal(state.second)}, answers=${literal(answers)})`, "print(swapped)");
-      fill(results, h("article", { class: "card", "aria-label": "What moves the answer" }, h("div", { class: "card-head" }, h("h2", null, "What moves the answer"), site), h("p", { class: "number" }, odds), map), copyButtons({ python }));
+      fill(results, h("article", { class: "card", "aria-label": "What moves the answer" }, h("div", { class: "card-head" }, h("h2", null, "What moves the answer"), site), h("p", { class: "number" }, odds), map), copyButtons({ python, curl: () => studioCurl("/studio/api/patch", body) }));
       drawMap();
       return odds;
     }, { words: "Swapping…" });

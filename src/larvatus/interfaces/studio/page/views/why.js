@@ -2,7 +2,7 @@
 // say which of them to trust here.
 
 import { newest, onlyItem } from "../lib/api.js";
-import { copyButtons, keywords, literal, pythonFor } from "../lib/copy.js";
+import { copyButtons, keywords, literal, pythonFor, studioCurl } from "../lib/copy.js";
 import { debounce, fill, h } from "../lib/dom.js";
 import { carried, clickableWords, readIndices, words, writeIndices } from "../lib/marks.js";
 import { codePoints } from "../lib/offsets.js";
@@ -49,6 +49,7 @@ function mount(root, { api, params, setParams, model }) {
   const run = newest();
   const results = h("section", { class: "results", "aria-label": "Why" });
   const note = h("p", { class: "faint" });
+  const which = h("div", { hidden: true });
   const blanks = () => list.map((_, index) => index).filter((index) => list[index].mask || state.chosen.has(index));
   /** Which blank of several, or which word, is explained. */
   const picked = () => (kind === "fill" ? blanks()[Math.max(0, Math.min(blanks().length, state.at || 1) - 1)] : state.at - 1);
@@ -67,7 +68,19 @@ function mount(root, { api, params, setParams, model }) {
     },
   });
 
+  /** A choice among several blanks. */
+  function drawWhich() {
+    const several = blanks().length;
+    which.hidden = several < 2;
+    if (which.dataset.blanks !== String(several)) {
+      which.dataset.blanks = several;
+      fill(which, field("Blank to explain", select(blanks().map((_, n) => [String(n + 1), String(n + 1)]), "1", (value) => ((state.at = Number(value)), changed()))));
+    }
+    if (several > 1) which.querySelector("select").value = String(blanks().indexOf(picked()) + 1);
+  }
+
   function drawStrip() {
+    if (kind === "fill") drawWhich();
     const marked = kind === "fill" ? new Set(blanks()) : new Set(state.at ? [state.at - 1] : []);
     const cut = strip.show(state.text, list, marked);
     note.textContent = cut || (kind === "tag" ? "Choose the word whose tag is explained; otherwise it is the surest tag other than O." : "Click a word to blank it; click it again to put it back.");
@@ -106,11 +119,12 @@ function mount(root, { api, params, setParams, model }) {
       const { body, given, options } = request();
       const answer = await run((signal) => api.post("/studio/api/explain", body, { signal }));
       const shown = explained(answer, state.method, {
+        of: kind === "fill" && options.at ? `Blank ${options.at}: ` : null,
         onMethod: (method) => ((state.method = method), setParams({ method: method === "integrated-gradients" ? "" : method })),
         moreSteps: state.steps === STEPS.at(-1) ? null : () => ((state.steps = STEPS[STEPS.indexOf(state.steps) + 1]), (steps.value = state.steps), changed()),
       });
       const python = () => pythonFor(model, `why = model.explain(${given}, ${keywords({ methods: answer.methods, ...options })})`, "print(why)");
-      fill(results, shown, copyButtons({ python }));
+      fill(results, shown, copyButtons({ python, curl: () => studioCurl("/studio/api/explain", body) }));
       return `${answer.label}, by ${METHODS[state.method].name}`;
     }, { words: "Explaining…" });
   }
@@ -136,6 +150,7 @@ function mount(root, { api, params, setParams, model }) {
   const controls = h(
     "div",
     { class: "row" },
+    which,
     field({ fill: "Word to explain", classify: "Class to explain", tag: "Tag to explain", answer: "Answer to explain" }[kind], choice),
     field("Baseline", select([["mask", "mask tokens"], ["zero", "zeros"]], state.baseline, (value) => ((state.baseline = value), changed()))),
     field("Steps", steps),

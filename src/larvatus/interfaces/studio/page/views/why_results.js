@@ -52,7 +52,7 @@ const listed = (rows) => rows.map((row) => METHODS[row.method].name).join(", ").
 
 function verdict({ rows, orders }) {
   const trusted = rows.filter(better);
-  if (!trusted.length) return notice("warn", `No method beats ${100 * TRUSTED} % of ${orders} random orders of the words on this text: trust none of them here.`);
+  if (!trusted.length) return notice("warn", `No method beats ${100 * TRUSTED} % of ${orders} random orders of the words on this text: none is better than chance here.`);
   const others = rows.filter((row) => !better(row));
   return h("p", null, `On this text ${listed(trusted)} ${trusted.length > 1 ? "beat" : "beats"} at least ${100 * TRUSTED} % of ${orders} random orders of the words`, others.length ? `; ${listed(others)} ${others.length > 1 ? "do" : "does"} not.` : ".");
 }
@@ -75,13 +75,13 @@ function controls(checked, method) {
   const heads = ["Method", "Comprehensiveness", "Sufficiency", "Beats random orders", "Agrees with leave-one-out (ρ)"].map((name, n) => h("th", { scope: "col", class: n ? "number" : null }, name));
   return [
     verdict(checked),
-    tableBox("Controls of the methods", h("table", { class: "table" }, h("thead", null, h("tr", null, heads)), h("tbody", null, checked.rows.map(row), random))),
+    tableBox("Controls of the methods", h("table", { class: "table why-controls" }, h("thead", null, h("tr", null, heads)), h("tbody", null, checked.rows.map(row), random))),
     h("p", { class: "faint" }, "Comprehensiveness: how much probability is lost without the words that a method puts first; higher is better. Sufficiency: how much is lost with only these; lower is better. Both mask words, which favours leave-one-out. One text shows little: larvatus explain --data FILE measures on many, with intervals."),
   ];
 }
 
-/** Everything about one prediction; a chosen method is drawn without a new request. */
-export function explained(answer, first, { onMethod, moreSteps }) {
+/** Everything about one prediction, named by `of` where there are several; a chosen method is drawn without a new request. */
+export function explained(answer, first, { onMethod, moreSteps, of }) {
   const place = h("div", { class: "stack", "aria-live": "polite" });
   const trust = h("div", { class: "stack" });
   const options = answer.methods.map((name) => [name, METHODS[name].name]);
@@ -95,7 +95,7 @@ export function explained(answer, first, { onMethod, moreSteps }) {
   const value = answer.probability === null || answer.probability === undefined ? signed(answer.score, 3) : percent(answer.probability);
   draw(start);
   return [
-    h("article", { class: "card", "aria-label": "Words that carry the prediction" }, h("div", { class: "card-head" }, h("h2", null, h("span", { dir: "auto" }, answer.label), " ", h("span", { class: "number soft" }, value)), choose), place, completeness(answer, moreSteps)),
+    h("article", { class: "card", "aria-label": "Words that carry the prediction" }, h("div", { class: "card-head" }, h("h2", null, of, h("span", { dir: "auto" }, answer.label), " ", h("span", { class: "number soft" }, value)), choose), place, completeness(answer, moreSteps)),
     h("article", { class: "card", "aria-label": "Which method to trust" }, h("h2", null, "Which method to trust here"), trust),
   ];
 }
