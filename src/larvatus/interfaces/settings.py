@@ -178,8 +178,8 @@ class PretrainSettings(Settings):
     """With --from: number of new words to learn from the text, or a file of words; repeatable."""
     vocabulary: Annotated[PathName | None, Flag(metavar="new|grow|DIR")] = None
     """With --from: learn a new vocabulary, add words to the old one, or read a tokenizer; default: keep it."""
-    initialise: Initialise = "focus"
-    """With a new vocabulary: how the vectors of its tokens start."""
+    initialise: Initialise | None = None
+    """With a new vocabulary: how the vectors of its tokens start (focus)."""
     dictionary: PathName | None = None
     """With --initialise wechsel: word pairs, one per line: a new word, a tab, its translation."""
     embedding_share: Share | None = None

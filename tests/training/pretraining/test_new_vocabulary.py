@@ -285,6 +285,7 @@ def test_the_second_stage_begins_with_a_new_optimizer_and_a_warm_up():
         ({"initialise": "wechsel"}, "give --dictionary FILE and --replay-text FILE"),
         ({"dictionary": "pairs.tsv"}, "--dictionary goes with --initialise wechsel"),
         ({"vocabulary": None, "embedding_share": 0.5}, "--embedding-share is about the tokens of another vocabulary"),
+        ({"vocabulary": "grow", "initialise": "mean"}, "--initialise is about the tokens of another vocabulary"),
         ({"replay": 0.1}, "--replay mixes in text of the old domain, which a model does not carry"),
         ({"replay_text": "old.txt"}, "--replay-text is for --replay"),
         ({"replay": 0.1, "replay_text": "-"}, "--replay-text reads files, not standard input"),
@@ -311,7 +312,7 @@ def test_the_packaged_model_is_measured_on_text_that_every_python_has():
 
 
 def test_without_a_model_there_is_nothing_to_adapt(texts, tmp_path):
-    for options in ({"vocabulary": "new"}, {"replay": 0.1}, {"stay": 1.0}):
+    for options in ({"vocabulary": "new"}, {"initialise": "mean"}, {"replay": 0.1}, {"stay": 1.0}):
         with pytest.raises(UsageError, match="goes with --from DIR"):
             lv.pretrain("bert", corpus=texts / "new.txt", out=tmp_path / "run", quiet=True, **options)
 

@@ -324,7 +324,7 @@ class PretrainKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=Fals
     start: str | Path | None
     add_words: Sequence[str]
     vocabulary: str | Path | None
-    initialise: Literal["focus", "wechsel", "mean", "copy", "random"]
+    initialise: Literal["focus", "wechsel", "mean", "copy", "random"] | None
     dictionary: str | Path | None
     embedding_share: float | None
     old: str | Path | None

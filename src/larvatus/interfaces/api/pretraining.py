@@ -147,7 +147,7 @@ def _vocabulary(
         origin=origin,
         recipe=recipe,
         directory=None if chosen.vocabulary == NEW else chosen.vocabulary,
-        initialise=chosen.initialise,
+        initialise=chosen.initialise or "focus",
         dictionary=chosen.dictionary,
         replay=replay,
         seed=chosen.seed,
@@ -180,8 +180,9 @@ def _check_adaptation(chosen: PretrainSettings) -> None:
     """Refuse options that go together and were given apart."""
     if _is_new(chosen) and chosen.add_words:
         raise UsageError("--add-words extends the old vocabulary; give it with --vocabulary grow, or leave it out")
-    for flag, given in (("--dictionary", chosen.dictionary), ("--embedding-share", chosen.embedding_share)):
-        if given is not None and not _is_new(chosen):
+    for name in ("initialise", "dictionary", "embedding_share"):
+        if getattr(chosen, name) is not None and not _is_new(chosen):
+            flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} is about the tokens of another vocabulary; give --vocabulary new, or a tokenizer")
     if chosen.replay is not None and chosen.replay_text is None:
         raise UsageError(
@@ -196,11 +197,11 @@ def _origin(chosen: PretrainSettings, out: Path) -> ParentModel | None:
     if chosen.start is not None:
         _check_adaptation(chosen)
         return ParentModel.load(chosen.start, out=out)
-    adapting = ("add_words", "vocabulary", "dictionary", "embedding_share", "old", "replay", "replay_text", "stay")
-    for name in adapting:
+    vocabulary = ("vocabulary", "add_words", "initialise", "dictionary", "embedding_share")
+    for name in (*vocabulary, "old", "replay", "replay_text", "stay"):
         if getattr(chosen, name):
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} goes with --from DIR: there is no model whose words or domain could be old")
+            raise UsageError(f"{flag} goes with --from DIR: there is no model to adapt")
     return None
 
 
