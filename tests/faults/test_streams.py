@@ -72,6 +72,7 @@ PRINTING = [
     *(
         "",
         "doctor",
+        "plan",
         "recipes",
         "recipes show",
         "tokenizer",
