@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from larvatus.interfaces.api.finetuning import check_data, finetune
     from larvatus.interfaces.api.interpretation import fit_standardiser, head_importance, measure_isotropy
     from larvatus.interfaces.api.leaks import audit_leaks, split_members
+    from larvatus.interfaces.api.planning import plan
     from larvatus.interfaces.api.pretraining import convert, pretrain
     from larvatus.interfaces.api.probing import amnesic_probe, probe
     from larvatus.interfaces.api.prompting import prompt
@@ -129,6 +130,7 @@ __all__ = [
     "load",
     "measure_faithfulness",
     "measure_isotropy",
+    "plan",
     "pretrain",
     "probe",
     "prompt",
@@ -172,6 +174,7 @@ _NAMES = {
     "interfaces.api.finetuning": "check_data finetune",
     "interfaces.api.interpretation": "fit_standardiser head_importance measure_isotropy",
     "interfaces.api.leaks": "audit_leaks split_members",
+    "interfaces.api.planning": "plan",
     "interfaces.api.pretraining": "convert pretrain",
     "interfaces.api.probing": "amnesic_probe probe",
     "interfaces.api.prompting": "prompt",

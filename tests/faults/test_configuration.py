@@ -77,6 +77,11 @@ KNOWN_FLAGS = {
         "--memory --microbatch --model --no-compile --no-peers --overwrite --peers --plot --precision --quiet "
         "--recipe --seconds --set --size --tokens --workers"
     ),
+    "larvatus plan": (
+        "--activation-checkpointing --compile --deterministic --device --encoding --epochs --json --language "
+        "--language-field --licence --measure --memory --microbatch --minutes --no-compile --no-measure --on-bad "
+        "--precision --quiet --recipe --sentences --size --split --text --text-field --vocabulary --workers"
+    ),
     "larvatus recipes": "--json",
     "larvatus recipes show": "--annotated --json --set --size",
     "larvatus tokenizer": "",

@@ -73,6 +73,7 @@ PRINTING = [
     *(
         "",
         "doctor",
+        "plan",
         "recipes",
         "recipes show",
         "tokenizer",

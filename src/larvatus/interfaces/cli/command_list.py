@@ -142,6 +142,11 @@ COMMANDS = {
     "recipes": CommandEntry("pretrain:app", _START, "List the published systems, or show one as TOML."),
     "tokenizer": CommandEntry("tokenizer:app", _TEXT, "Train a vocabulary on text, or show how it splits a text."),
     "corpus": CommandEntry("corpus:app", _TEXT, "Check text, and build, show and verify token shards."),
+    "plan": CommandEntry(
+        "plan:plan",
+        _PRETRAIN,
+        "Read text and recommend how to pretrain on it: settings, expected loss, minutes, and what more text gives.",
+    ),
     "pretrain": CommandEntry(
         "pretrain:pretrain",
         _PRETRAIN,
