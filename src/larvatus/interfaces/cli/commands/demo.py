@@ -149,7 +149,7 @@ def show_blanks(model: Model, report: DemoReport) -> None:
     for fills in model.fill(list(BLANKS), top=3):
         words = ", ".join(f"{fill.token} {fill.probability:.0%}" for fill in fills.marginals[0])
         report.say(f"   {fills.text}\n      {words}")
-        report.add(fills.text, fills._repr_html_())
+        report.add("Words for a blank", fills._repr_html_())
 
 
 def show_search(model: Model, report: DemoReport, *, out: Path) -> None:
