@@ -317,6 +317,15 @@ class MeasureIsotropyKeywords(TextKeywords, total=False):
     seed: int
 
 
+class PlanKeywords(TextKeywords, MachineKeywords, total=False):
+    recipe: str
+    size: str | None
+    vocabulary: int | None
+    epochs: float | None
+    minutes: float | None
+    measure: bool
+
+
 class PretrainKeywords(BudgetKeywords, MachineKeywords, TextKeywords, total=False):
     size: str | None
     settings: Sequence[str] | Mapping[str, bool | int | float | str]

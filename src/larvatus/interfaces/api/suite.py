@@ -43,9 +43,9 @@ class SuiteRunSettings(Settings):
     device: str = "auto"
     """auto, cpu or cuda."""
     treebank: tuple[str, ...] = ()
-    """Of the suite language: a treebank in CoNLL-U, a fifth of which is scored, or two, the second of which is."""
+    """Treebank of the suite `language` in CoNLL-U: a file, a fifth of which is scored, or two; the second is scored."""
     corpus: str | None = None
-    """Of the suite language: a file of held-out text."""
+    """Held-out text of the suite `language`."""
 
 
 def evaluate_suite(

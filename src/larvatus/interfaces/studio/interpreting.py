@@ -57,7 +57,7 @@ class LensRequest(Settings):
     model: str | None = None
 
 
-class ExplainRequest(Settings):
+class AttributionRequest(Settings):
     """A prediction to attribute to words, by all methods."""
 
     text: Text
@@ -91,7 +91,7 @@ def interpreting_routes(models: StudioModels) -> dict[tuple[str, str], Answer]:
         return await turns.run(request, lambda: read_layers(models.model(given.model), given))
 
     async def explain(request: Request) -> Response:
-        given = await read_body(request, ExplainRequest)
+        given = await read_body(request, AttributionRequest)
         return await turns.run(request, lambda: attribute_words(models.model(given.model), given))
 
     async def patch(request: Request) -> Response:
@@ -156,7 +156,7 @@ def _blanks(model: Model, text: str) -> int:
     return text.count("[MASK]") + (text.count(mask) if mask and mask != "[MASK]" else 0)
 
 
-def attribute_words(model: Model, given: ExplainRequest) -> dict[str, Any]:
+def attribute_words(model: Model, given: AttributionRequest) -> dict[str, Any]:
     """A prediction attributed to words by all methods that the model allows, with controls of each."""
     methods: list[str] = [name for name in METHODS if name not in GRADIENTS or not int8_weights(model.network)]
     options = ExplainOptions(

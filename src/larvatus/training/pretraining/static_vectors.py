@@ -33,7 +33,7 @@ LEAST_COUNT = 2
 MOST_TOKENS = 20_000_000
 """Tokens of text that are counted; more hardly change the vectors."""
 ITERATIONS, OVERSAMPLING = 6, 20
-"""Of the range finder."""
+"""Steps and extra columns of the range finder."""
 TEXTS_AT_ONCE = 256
 PAIRS_AT_ONCE = 1 << 24
 

@@ -34,7 +34,7 @@ from larvatus.models.bundle.weights import read_tensors, write_tensors
 
 Initialise = Literal["focus", "wechsel", "mean", "copy", "random"]
 NEIGHBOURS, TEMPERATURE = 10, 0.1
-"""Of WECHSEL."""
+"""Old tokens of a mixture, and the temperature of their weights, in WECHSEL."""
 AT_ONCE = 512
 """Tokens whose similarities are computed together."""
 Mixtures = dict[int, tuple[Ints, Doubles]]
