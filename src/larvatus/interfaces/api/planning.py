@@ -41,7 +41,9 @@ def plan(
         The plan, which prints as tables; `command()` is that of the run.
 
     Example:
-        >>> made = plan(texts, measure=False)
+        >>> lines = [f"The boat of house {number} lay at bridge {7 * number} all day." for number in range(600)]
+        >>> _ = (folder / "boats.txt").write_text(" ".join(lines))
+        >>> made = plan(folder / "boats.txt", measure=False)
         >>> made.size, made.minutes is None
         ('tiny', True)
     """
