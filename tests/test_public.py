@@ -24,6 +24,7 @@ PUBLIC = {
         "evaluate_suite",
         "export_onnx",
         "finetune",
+        "plan",
         "pretrain",
         "prompt",
         "train_lens",
