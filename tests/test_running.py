@@ -1,6 +1,8 @@
 """How a loaded model is run: in int8, in bf16, in ONNX Runtime and OpenVINO; what that costs, and what it refuses."""
 
+import gc
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -17,6 +19,7 @@ from typer.testing import CliRunner
 import larvatus as lv
 from larvatus.core import threads
 from larvatus.core.errors import UsageError
+from larvatus.core.signals import signal_handlers
 from larvatus.inference.model import runtime
 from larvatus.interfaces.cli.main import app
 from larvatus.models.bundle import onnx_file, openvino_model
@@ -231,6 +234,18 @@ def test_openvino_refuses_what_it_cannot_run_and_what_differs(directory, tiny_mo
     monkeypatch.setattr(openvino_model, "TOLERANCE", -1.0)
     with pytest.raises(lv.LarvatusError, match="differs from torch by"):
         lv.load(directory, runtime="openvino")
+
+
+def test_a_signal_after_models_in_openvino_are_gone_is_handled(directory):
+    """Two entries of OpenVINO that end leave a signal stack that is no longer mapped: a segmentation fault."""
+    pytest.importorskip("openvino")
+    for _ in range(2):
+        lv.load(directory, runtime="openvino", quantise="int8")
+        gc.collect()
+    heard = []
+    with signal_handlers(lambda number, frame: heard.append(number), signal.SIGUSR1):
+        signal.raise_signal(signal.SIGUSR1)
+    assert heard == [signal.SIGUSR1]
 
 
 def test_openvino_is_imported_without_its_telemetry(tmp_path):

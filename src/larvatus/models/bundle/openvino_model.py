@@ -19,6 +19,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -135,9 +136,15 @@ def quantise_weights(model: Any) -> int:
     return group if group >= SMALLEST_GROUP else 0
 
 
-def _compiled(model: Any, *, group: int = 0) -> OpenvinoSession:
+@cache
+def _core() -> Any:
+    """OpenVINO's entry. Each sets a signal stack, and the later of two restores one that is gone: one a process."""
     from openvino import Core
 
+    return Core()
+
+
+def _compiled(model: Any, *, group: int = 0) -> OpenvinoSession:
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32",
@@ -145,7 +152,7 @@ def _compiled(model: Any, *, group: int = 0) -> OpenvinoSession:
         "ENABLE_CPU_PINNING": False,  # leave the cores to other programs
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(group),
     }
-    return OpenvinoSession(Core().compile_model(model, "CPU", settings))
+    return OpenvinoSession(_core().compile_model(model, "CPU", settings))
 
 
 @torch.inference_mode()
