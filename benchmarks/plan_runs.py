@@ -165,8 +165,8 @@ def run(job: Job, texts: Path) -> Result:
 
 
 def pieces_for(words: int) -> int:
-    """Vocabulary of a small text: 2,000 tokens need some 7,000 words."""
-    return 1_000 if words < 10_000 else 2_000
+    """Vocabulary of a small text: 2,000 tokens need up to 13,000 words, in Ewe for one."""
+    return 1_000 if words < 15_000 else 2_000
 
 
 JOBS = {
@@ -177,7 +177,7 @@ JOBS = {
     "test": [
         ("zu_bible", 20_000, 256_000), ("en_children", 50_000, 256_000), ("wo_bible", 30_000, 204_800),
         ("de_drama", 40_000, 256_000), ("eu_bible", 25_000, 256_000), ("ee_bible", 12_000, 204_800),
-        ("en_chat", 60_000, 307_200), ("gu_bible", 30_000, 204_800), ("fr_novels", 12_000, 256_000),
+        ("en_chat", 60_000, 307_200), ("fr_novels", 12_000, 256_000),
     ],
 }  # fmt: skip
 """Text, words and tokens of the runs, in the order in which they are worth having."""
