@@ -52,9 +52,9 @@ const listed = (rows) => rows.map((row) => METHODS[row.method].name).join(", ").
 
 function verdict({ rows, orders }) {
   const trusted = rows.filter(better);
-  if (!trusted.length) return notice("warn", `No method beats ${100 * TRUSTED} % of ${orders} random orders of the words on this text: none is better than chance here.`);
+  if (!trusted.length) return notice("warn", `No method beats ${100 * TRUSTED}% of ${orders} random orders of the words on this text: none is better than chance here.`);
   const others = rows.filter((row) => !better(row));
-  return h("p", null, `On this text ${listed(trusted)} ${trusted.length > 1 ? "beat" : "beats"} at least ${100 * TRUSTED} % of ${orders} random orders of the words`, others.length ? `; ${listed(others)} ${others.length > 1 ? "do" : "does"} not.` : ".");
+  return h("p", null, `On this text ${listed(trusted)} ${trusted.length > 1 ? "beat" : "beats"} at least ${100 * TRUSTED}% of ${orders} random orders of the words`, others.length ? `; ${listed(others)} ${others.length > 1 ? "do" : "does"} not.` : ".");
 }
 
 /** Each method next to random orders of the words and to leave-one-out. */
@@ -71,7 +71,7 @@ function controls(checked, method) {
       h("td", { class: "number" }, percent(each.beaten)),
       h("td", { class: "number" }, each.agreement === null ? "–" : signed(each.agreement)),
     );
-  const random = h("tr", null, h("th", { scope: "row" }, `${checked.orders} random orders, mean`), checked.random.map((value) => h("td", { class: "number" }, share(value))), h("td", { class: "number" }, "50 %"), h("td", { class: "number" }, "–"));
+  const random = h("tr", null, h("th", { scope: "row" }, `${checked.orders} random orders, mean`), checked.random.map((value) => h("td", { class: "number" }, share(value))), h("td", { class: "number" }, "50%"), h("td", { class: "number" }, "–"));
   const heads = ["Method", "Comprehensiveness", "Sufficiency", "Beats random orders", "Agrees with leave-one-out (ρ)"].map((name, n) => h("th", { scope: "col", class: n ? "number" : null }, name));
   return [
     verdict(checked),
