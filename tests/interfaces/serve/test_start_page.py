@@ -1,4 +1,4 @@
-"""The first page, and requests as people first write them: one `text`, a field that is spelt otherwise."""
+"""The first page, and requests as people first write them: one `text`, a field with a wrong name."""
 
 from __future__ import annotations
 

@@ -177,12 +177,12 @@ def order(studio, tmp_path):
 
 
 def test_training_tells_its_steps_scores_and_words_and_writes_a_curve(order, tmp_path):
-    told: list[dict] = []
-    train(order, lambda **values: told.append(values))
-    assert any("24 examples" in line or "held out" in line for line in (each.get("said", "") for each in told))
-    steps = [each["step"] for each in told if "step" in each]
+    events: list[dict] = []
+    train(order, lambda **values: events.append(values))
+    assert any("24 examples" in line or "held out" in line for line in (each.get("said", "") for each in events))
+    steps = [each["step"] for each in events if "step" in each]
     assert steps
-    last = next(each for each in reversed(told) if "figures" in each)
+    last = next(each for each in reversed(events) if "figures" in each)
     assert last["metric"] in last["figures"]
     records = read_records(tmp_path / "out").records
     assert [record["step"] for record in records if record["kind"] == "train"] == steps
@@ -192,16 +192,16 @@ def test_training_tells_its_steps_scores_and_words_and_writes_a_curve(order, tmp
 
 def events_of(job):
     """All events of a job."""
-    told: list[dict] = []
-    compare(job, train(job, lambda **values: told.append(values)), lambda **values: told.append(values))
-    return told
+    events: list[dict] = []
+    compare(job, train(job, lambda **values: events.append(values)), lambda **values: events.append(values))
+    return events
 
 
 def test_a_classifier_is_compared_with_a_bag_of_words_on_what_was_held_out(order):
-    told = events_of(order)
-    assert [each["stage"] for each in told if "stage" in each][0::100] == ["reading"]
-    assert told[-2] == {"stage": "comparing"}
-    compared = told[-1]["comparison"]
+    events = events_of(order)
+    assert [each["stage"] for each in events if "stage" in each][0::100] == ["reading"]
+    assert events[-2] == {"stage": "comparing"}
+    compared = events[-1]["comparison"]
     assert (compared["texts"], compared["metric"]) == (2, "accuracy")  # a tenth of 24
     assert compared["outcome"] in ("model", "baseline", "unclear")
     assert "bag of words" in compared["verdict"]
@@ -210,13 +210,13 @@ def test_a_classifier_is_compared_with_a_bag_of_words_on_what_was_held_out(order
 def test_a_comparison_of_several_ways_tells_its_candidates(order, monkeypatch):
     monkeypatch.setattr(searching, "STEP_COST", {"all": 1e15, "last2": 1e15})  # on any machine too much
     monkeypatch.setattr(CandidateSearch, "left", 1e9)
-    told = events_of(msgspec.structs.replace(order, choices=LearnOptions(trained="auto")))
-    assert told[0] == {"stage": "searching"}
-    listed = next(each for each in told if "candidates" in each)
+    events = events_of(msgspec.structs.replace(order, choices=LearnOptions(trained="auto")))
+    assert events[0] == {"stage": "searching"}
+    listed = next(each for each in events if "candidates" in each)
     assert {"linear head", "TF-IDF, logistic regression"} <= {each["name"] for each in listed["candidates"]}
     assert listed["chosen"] in {each["name"] for each in listed["candidates"]}
     assert [line.partition(":")[0] for line in listed["not_tried"]] == ["fine-tuned", "fine-tuned"]
-    assert told[-1]["comparison"]["texts"] == 24
+    assert events[-1]["comparison"]["texts"] == 24
 
 
 def test_taggers_and_large_files_are_not_compared(order, tmp_path, monkeypatch):
@@ -224,8 +224,8 @@ def test_taggers_and_large_files_are_not_compared(order, tmp_path, monkeypatch):
     tags = msgspec.structs.replace(order, task="tag", train=str(tmp_path / "ner.conll"), out=str(tmp_path / "tags"))
     assert not any("comparison" in each for each in events_of(tags))
     monkeypatch.setattr("larvatus.interfaces.studio.learn_process.MOST", 23)
-    told = events_of(order)
-    assert told[-1] == {"said": "a bag of words is compared on up to 23 examples, and here are 24"}
+    events = events_of(order)
+    assert events[-1] == {"said": "a bag of words is compared on up to 23 examples, and here are 24"}
 
 
 def test_a_resumed_training_is_timed_from_where_it_resumed():
@@ -255,7 +255,7 @@ CHILDREN = {
 
 @pytest.fixture
 def taught(order, tmp_path):
-    """A learner whose process says what it is told to say: no torch is started."""
+    """A learner whose process says what it is events to say: no torch is started."""
     learners = []
 
     def make(what, publish=lambda directory: f"{directory.name} served"):

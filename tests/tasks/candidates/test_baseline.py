@@ -119,7 +119,7 @@ def test_one_class_is_no_baseline() -> None:
 
 
 def answers(gold: list[str], right: int) -> list[str]:
-    """The first so many are right."""
+    """The first `right` answers are right."""
     return [each if n < right else ("b" if each == "a" else "a") for n, each in enumerate(gold)]
 
 

@@ -148,7 +148,7 @@ def test_the_chosen_candidate_is_compared_with_the_bag_of_words_on_the_same_text
     assert compared.baseline == pytest.approx(scores[BASELINE])
     assert compared.model == pytest.approx(scores[made.search.chosen])
     assert compared.low <= compared.model - compared.baseline <= compared.high
-    assert any(line.startswith(BASELINE) for line in said)  # one who watches a search is told of each candidate
+    assert any(line.startswith(BASELINE) for line in said)  # progress names each candidate
 
 
 def test_the_bag_of_words_is_never_chosen(searched: tuple[Path, Any]) -> None:

@@ -55,7 +55,7 @@ def static_vectors(texts: Iterable[str], tokenizer: Tokenizer, *, seed: int, dim
 
 
 def _encoded(texts: Iterable[str], tokenizer: Tokenizer) -> Iterator[tuple[Ints, Ints]]:
-    """Ids of texts laid end to end, and how many each has, up to `MOST_TOKENS`."""
+    """Concatenated ids of texts, and the number of each, up to `MOST_TOKENS`."""
     remaining, left = iter(texts), MOST_TOKENS
     while left > 0 and (batch := list(islice(remaining, TEXTS_AT_ONCE))):
         ids, lengths = tokenizer.encode_lengths(batch)
@@ -73,7 +73,7 @@ class CooccurrenceCounts:
         self._waiting: list[tuple[Ints, Doubles]] = []
 
     def add(self, ids: Ints, lengths: Ints) -> None:
-        """Count the pairs of texts laid end to end; none reaches from one text into the next."""
+        """Count the pairs of concatenated texts; no pair spans two texts."""
         text = np.repeat(np.arange(len(lengths)), lengths)
         for distance in range(1, WINDOW + 1):
             same = text[distance:] == text[:-distance]

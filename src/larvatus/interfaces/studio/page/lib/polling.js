@@ -1,4 +1,4 @@
-// Asks again and again while the page is seen; a server that is gone is asked on, more slowly.
+// Polling while the page is visible; less often while the server does not answer.
 //
 //   const stop = every(2000, async (signal) => { … });
 

@@ -3,8 +3,9 @@
 import { newest } from "../lib/api.js";
 import { copyButtons, curlFor, keywords, literal } from "../lib/copy.js";
 import { fill, h } from "../lib/dom.js";
+import { jobRequests } from "../lib/jobs.js";
 import { modelPicker } from "../lib/models.js";
-import { errorNotice, field, notice, select, within } from "../lib/parts.js";
+import { field, notice, select, within } from "../lib/parts.js";
 import { every } from "../lib/polling.js";
 import { studioToken } from "../lib/token.js";
 import { fileChooser } from "./learn_file.js";
@@ -54,6 +55,7 @@ function mount(root, { api, params, setParams, models, model }) {
   const seen = h("div", { class: "stack", "aria-live": "polite" });
   const said = h("div", { "aria-live": "polite" });
   const under = h("div", null);
+  const { start, act } = jobRequests({ api, address: API, order: () => orderOf(state, state.model), said, show, under });
   const progress = progressCard({ api, act });
   let served = null;
 
@@ -113,27 +115,6 @@ function mount(root, { api, params, setParams, models, model }) {
       hint,
       h("div", { class: "row row-middle" }, begin, copies(state, state.model)),
     );
-  }
-
-  async function start(button) {
-    button.disabled = true;
-    fill(said);
-    try {
-      show(await api.post(`${API}/start`, orderOf(state, state.model)));
-      under.scrollIntoView({ block: "nearest" });
-    } catch (error) {
-      fill(said, errorNotice(error));
-    } finally {
-      button.disabled = false;
-    }
-  }
-
-  async function act(what) {
-    try {
-      show(await api.post(`${API}/${what}`, {}));
-    } catch (error) {
-      fill(said, errorNotice(error));
-    }
   }
 
   function show(now) {

@@ -3,8 +3,9 @@
 import { newest } from "../lib/api.js";
 import { copyButtons, keywords, literal, pythonFor, studioCurl } from "../lib/copy.js";
 import { fill, h, pictured } from "../lib/dom.js";
+import { jobRequests } from "../lib/jobs.js";
 import { modelPicker } from "../lib/models.js";
-import { count, errorNotice, field, notice, percent, select, within } from "../lib/parts.js";
+import { count, field, notice, percent, select, within } from "../lib/parts.js";
 import { every } from "../lib/polling.js";
 import { studioToken } from "../lib/token.js";
 import { fileChooser } from "./learn_file.js";
@@ -59,6 +60,7 @@ function mount(root, { api, params, setParams, models, model }) {
   const kept = h("div", null);
   const results = h("section", { class: "results", "aria-label": "What each layer knows" });
   const run = newest();
+  const { start, act } = jobRequests({ api, address: API, order, said, show, under });
   const progress = progressOf({ api, act });
   let names = null; // of saved reports, as they are listed
   let waited = ""; // the probe that was seen running
@@ -89,27 +91,6 @@ function mount(root, { api, params, setParams, models, model }) {
     if (file.name.toLowerCase().endsWith(".json") && /"best_layer"/.test(file.text)) return draw(() => api.post(`${API}/show`, file), "");
     state.file = file;
     fill(form, options());
-  }
-
-  async function start(button) {
-    button.disabled = true;
-    fill(said);
-    try {
-      show(await api.post(`${API}/start`, order()));
-      under.scrollIntoView({ block: "nearest" });
-    } catch (error) {
-      fill(said, errorNotice(error));
-    } finally {
-      button.disabled = false;
-    }
-  }
-
-  async function act(what) {
-    try {
-      show(await api.post(`${API}/${what}`, {}));
-    } catch (error) {
-      fill(said, errorNotice(error));
-    }
   }
 
   function show(now) {

@@ -101,8 +101,8 @@ function mount(root, { api, params, setParams, model }) {
   function drawMap() {
     if (!item) return;
     const stages = path(item, state.site);
-    const told = stages.map((stage) => h("li", null, h("span", { class: "material", dir: "auto" }, stage.word), ` in ${layersOf(stage)}: up to ${shown(stage.effect)}`));
-    fill(map, h("p", { class: "faint" }, `${SAYS[state.site]} 0 changes nothing, 1 gives the log-odds of the second sentence; below 0 moves away from it.`), swapMap(item, state.site), told.length ? h("div", { class: "stack" }, h("h3", null, "The word that moves most, layer by layer"), h("ul", { class: "relations" }, told)) : h("p", { class: "soft" }, "No single word moves the answer here."));
+    const moves = stages.map((stage) => h("li", null, h("span", { class: "material", dir: "auto" }, stage.word), ` in ${layersOf(stage)}: up to ${shown(stage.effect)}`));
+    fill(map, h("p", { class: "faint" }, `${SAYS[state.site]} 0 changes nothing, 1 gives the log-odds of the second sentence; below 0 moves away from it.`), swapMap(item, state.site), moves.length ? h("div", { class: "stack" }, h("h3", null, "The word that moves most, layer by layer"), h("ul", { class: "relations" }, moves)) : h("p", { class: "soft" }, "No single word moves the answer here."));
   }
 
   async function ask() {
